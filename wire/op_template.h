@@ -2,7 +2,8 @@
 //
 // The first use of a template sends it whole; every later use is a record that names its number
 // (batch.h). A record's handles are, in this order: every kTensor of `args`, depth first, then
-// one new handle for every Output that is kNew or kOpaque. Its immediates are, in this order:
+// one new handle for every Output that is kNew, kOpaque or kUnknown. Its immediates are, in this
+// order:
 // for every arg, depth first,
 //   kTensor with kHasOffset  → int64 storage offset in elements
 //   kHostScalar              → 16 bytes: the value, zero padded
@@ -95,8 +96,8 @@ struct OpTemplate {
   bool random = false;        // The record carries seed and offset.
   bool replies = false;       // The record carries a request; the reply has the metas of kUnknown
                               // outputs and all non-tensor results.
-  bool keeps_graph = false;   // Run with grad enabled; one more kOpaque output, the last one,
-                              // holds the graph for rgpu::graph_backward.
+  bool keeps_graph = false;   // Run with grad enabled; one more kOpaque output, the last one of
+                              // `outputs`, holds the graph for rgpu::graph_backward.
   bool operator==(const OpTemplate&) const = default;
 
   // What a record of this template carries; derived from the above.
@@ -105,7 +106,12 @@ struct OpTemplate {
   [[nodiscard]] uint32_t immediates_size_bytes() const;
 };
 
-// One finished FlatBuffers buffer. Allocates; only templates' first uses come here.
+// Whether it keeps to the limits and to what the comments above say; decode_op_template makes the
+// same check. Users' arguments can break it (65 dimensions, a string of a megabyte), so it comes
+// before encode_op_template, which ends the process instead.
+[[nodiscard]] Status check_op_template(const OpTemplate& op);
+// One finished FlatBuffers buffer. Allocates; only templates' first uses come here. It may be over
+// limits::kTemplateSizeBytesMax: whoever sends it looks.
 [[nodiscard]] std::vector<std::byte> encode_op_template(const OpTemplate& op);
 // `bytes` need no alignment.
 [[nodiscard]] Result<OpTemplate> decode_op_template(std::span<const std::byte> bytes);
