@@ -1,0 +1,1 @@
+"""The parts of ./dev. Standard library only: it runs before anything is installed."""

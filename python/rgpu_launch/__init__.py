@@ -1,0 +1,1 @@
+"""What starts rgpu, without importing torch: rgpu-run, rgpu-opserver, the autoload hook."""

@@ -1,0 +1,170 @@
+"""The console script `rgpu-run`: a program with an rgpu server for as long as it runs.
+
+rgpu-run --local python train.py             a private server on this machine
+rgpu-run --local --rtt-ms 80 --mbit 100 …    the same, behind an emulated WAN link
+rgpu-run --server gpu-host:9720 …            a server that is already there
+"""
+
+import argparse
+import contextlib
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from types import FrameType
+
+from rgpu_launch.services import Service, ServiceError, start_opserver, start_relay
+
+_FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # As a shell has it.
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="rgpu-run",
+        usage="rgpu-run (--local | --server HOST:PORT) [options] PROGRAM [ARGUMENT …]",
+        description='Runs PROGRAM with device="rgpu" on a server of its own, or on the one named.',
+        allow_abbrev=False,
+    )
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument("--local", action="store_true", help="start a private server on loopback")
+    where.add_argument("--server", metavar="HOST:PORT", help="use the server at this address")
+    link = parser.add_argument_group("the emulated link (with --local)")
+    link.add_argument("--rtt-ms", type=float, metavar="MS", help="round-trip time to emulate")
+    link.add_argument("--mbit", type=float, metavar="N", help="rate to emulate, each direction")
+    server = parser.add_argument_group("the private server (with --local)")
+    server.add_argument("--device", choices=["auto", "cuda", "cpu"], help="default: auto")
+    server.add_argument("--threads", type=int, metavar="N", help="its threads a kernel")
+    server.add_argument("--verbose", action="store_true", help="show its log on stderr")
+    parser.add_argument("--stats", action="store_true", help="print rgpu.stats() when it ends")
+    parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.program[:1] == ["--"]:
+        options.program = options.program[1:]
+    if not options.program:
+        parser.error("no program given")
+    if options.server:
+        local_only = ("rtt_ms", "mbit", "device", "threads", "verbose")
+        for name in local_only:
+            if getattr(options, name):
+                parser.error(f"--{name.replace('_', '-')} goes with --local")
+        host, _, port = options.server.rpartition(":")
+        if not host or not port.isdigit():
+            parser.error(f"--server {options.server}: not HOST:PORT")
+    for name in ("rtt_ms", "mbit"):
+        if (getattr(options, name) or 0) < 0:
+            parser.error(f"--{name.replace('_', '-')} is negative")
+    if options.threads is not None and options.threads < 1:
+        parser.error("--threads is at least 1")
+    return options
+
+
+@contextlib.contextmanager
+def _server(options: argparse.Namespace) -> Iterator[str]:
+    """The address for the program; a private server and link live as long as the context."""
+    if options.server:
+        yield options.server
+        return
+    with contextlib.ExitStack() as services:
+
+        def keep(service: Service) -> str:
+            return services.enter_context(service).address
+
+        address = keep(
+            start_opserver(options.device or "auto", options.threads, verbose=options.verbose)
+        )
+        if options.rtt_ms or options.mbit:
+            address = keep(
+                start_relay(
+                    address,
+                    rtt_ms=options.rtt_ms or 0,
+                    mbit=options.mbit or 0,
+                    verbose=options.verbose,
+                )
+            )
+        yield address
+
+
+def _terminal_interrupts_us() -> bool:
+    """Whether Ctrl-C of a terminal reaches this process, and so the program beside it as well."""
+    try:
+        terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _run_program(command: Sequence[str], environment: Mapping[str, str]) -> int:
+    """The program's return code, negative for a signal, with our signals passed on to it."""
+    program: subprocess.Popen[bytes] | None = None
+    received: list[int] = []
+
+    def forward(number: int, _frame: FrameType | None) -> None:
+        from_terminal = number in (signal.SIGINT, signal.SIGQUIT) and _terminal_interrupts_us()
+        if program is None:
+            received.append(number)
+        elif not from_terminal:
+            program.send_signal(number)
+
+    for number in _FORWARDED:
+        # What was ignored before (nohup) stays so, here and in the program.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, forward)
+    program = subprocess.Popen(command, env=environment)
+    for early in received:
+        program.send_signal(early)
+    return program.wait()
+
+
+def _end_as(status: int) -> int:
+    """The exit code `status`; a negative one ends this process by that signal, as the program."""
+    if status < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # One core file is enough.
+        signal.signal(-status, signal.SIG_DFL) if -status != signal.SIGKILL else None
+        os.kill(os.getpid(), -status)
+    return status
+
+
+def _stop_on(number: int, _frame: FrameType | None) -> None:
+    raise SystemExit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; its exit status is the program's."""
+    options = _parse(arguments)
+    command = options.program
+    if shutil.which(command[0]) is None:
+        missing = not os.path.exists(command[0])  # noqa: PTH110 - may be a bare name
+        print(
+            f"rgpu-run: {command[0]}: {'not found' if missing else 'not executable'}",
+            file=sys.stderr,
+        )
+        return _NOT_FOUND if missing else _NOT_EXECUTABLE
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Until the program runs, the way out still stops what was started.
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _stop_on)
+    try:
+        with _server(options) as address:
+            environment = {**os.environ, "RGPU_OPSERVER": address}
+            if options.stats:
+                environment["RGPU_STATS"] = "1"
+            status = _run_program(command, environment)
+    except (ServiceError, OSError) as error:
+        print(f"rgpu-run: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    return _end_as(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

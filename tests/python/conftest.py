@@ -1,0 +1,89 @@
+"""One real rgpu-opserver for the whole run, and helpers that start others and run programs.
+
+RGPU_OPSERVER is set before any test imports torch, so `import torch` alone makes the device. The
+server runs its kernels on the CPU in one thread unless RGPU_TEST_DEVICE says otherwise.
+"""
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+
+import pytest
+from rgpu_launch.services import Service, start_opserver, start_relay
+
+DEVICE = os.environ.get("RGPU_TEST_DEVICE", "cpu")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+_shared: list[Service] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server of the run; a run that only lists tests needs none."""
+    if not config.option.collectonly:
+        _shared.append(start_opserver(DEVICE, threads=1))
+        os.environ["RGPU_OPSERVER"] = _shared[0].address
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the server of the run."""
+    while _shared:
+        _shared.pop().stop()
+
+
+@pytest.fixture(scope="session")
+def opserver() -> Service:
+    """The server of the run: `opserver.address`, `opserver.log()`."""
+    return _shared[0]
+
+
+@pytest.fixture
+def fresh_opserver() -> Iterator[Service]:
+    """A server for this test alone, which may do with it what it likes."""
+    with start_opserver(DEVICE, threads=1) as service:
+        yield service
+
+
+@pytest.fixture
+def relay_to() -> Iterator[Callable[..., Service]]:
+    """`relay_to(address, rtt_ms=…, mbit=…)` puts an emulated link before an address."""
+    relays: list[Service] = []
+
+    def start(address: str, *, rtt_ms: float = 0, mbit: float = 0) -> Service:
+        relays.append(start_relay(address, rtt_ms=rtt_ms, mbit=mbit))
+        return relays[-1]
+
+    yield start
+    for relay in relays:
+        relay.stop()
+
+
+@pytest.fixture
+def run_snippet() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """`run_snippet(code, server=ADDRESS or None, env={…}, timeout=60)` in a new Python process.
+
+    `server` sets RGPU_OPSERVER; None removes it; left out, it is the server of the run.
+    """
+
+    def run(
+        code: str,
+        *,
+        server: str | None = "shared",
+        env: dict[str, str] | None = None,
+        timeout: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        environment = {**os.environ, **(env or {})}
+        if server is None:
+            environment.pop("RGPU_OPSERVER", None)
+        elif server != "shared":
+            environment["RGPU_OPSERVER"] = server
+        return subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(code)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run
