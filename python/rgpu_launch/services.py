@@ -56,6 +56,7 @@ class Service:
         """
         self.name = name
         self._log: IO[str] | None = None if verbose else tempfile.TemporaryFile("w+")  # noqa: SIM115
+        self.banner = ""  # Its first line: what it is, and where.
         self.last_line = ""
         self._address: str | None = None
         self._spoke = threading.Event()
@@ -82,7 +83,7 @@ class Service:
         for line in self.process.stdout:
             self.last_line = line.strip()
             if self._address is None and (found := _LISTENING.search(line)):
-                self._address = found[1]
+                self._address, self.banner = found[1], line.strip()
                 self._spoke.set()
         self._spoke.set()
 
