@@ -6,7 +6,8 @@ execute_process(
   COMMAND ${Python3_EXECUTABLE} -c "import importlib.util as u; print(u.find_spec('torch').submodule_search_locations[0])"
   OUTPUT_VARIABLE RGPU_TORCH_DIR OUTPUT_STRIP_TRAILING_WHITESPACE RESULT_VARIABLE result)
 if(NOT result EQUAL 0)
-  message(FATAL_ERROR "PyTorch is not installed for ${Python3_EXECUTABLE}: pip install torch, or -DRGPU_TORCH=OFF")
+  message(FATAL_ERROR "PyTorch is not installed for ${Python3_EXECUTABLE}. "
+    "Install it there and build with pip install --no-build-isolation, or use -DRGPU_TORCH=OFF")
 endif()
 file(STRINGS "${RGPU_TORCH_DIR}/version.py" version_line REGEX "^__version__ = ")
 string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+[^'\"]*" RGPU_TORCH_VERSION "${version_line}")

@@ -1,6 +1,7 @@
 """What ./dev says, and how it runs other programs."""
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -48,7 +49,7 @@ def run_logged(
     Every half minute a line says that it still runs. `ask` leaves it the terminal, for a password.
     """
     STATE.mkdir(exist_ok=True)
-    log = STATE / f"{name}.log"
+    log = STATE / f"{re.sub(r'[^a-z0-9]+', '-', name).strip('-')}.log"
     began = time.monotonic()
     with log.open("w") as output:
         process = subprocess.Popen(
