@@ -10,7 +10,7 @@ from pathlib import Path
 
 from devtool.console import DevError, run_logged, say
 
-# Program, the Debian package that brings it, and for whom it must be new enough.
+# Program, the Debian package that brings it.
 _PROGRAMS = {
     "g++": "g++",
     "cmake": "cmake",
@@ -34,6 +34,7 @@ _HEADERS = {
 }
 _OPTIONAL = {"ccache", "pkg-config"}  # Where there is no apt.
 _CMAKE_MIN = (3, 25)
+_LOCK = ("-o", "DPkg::Lock::Timeout=300")  # Seconds to wait for another apt.
 
 
 def ensure_packages() -> None:
@@ -54,13 +55,15 @@ def ensure_packages() -> None:
     ask = sys.stdin is not None and sys.stdin.isatty()
     env = {"DEBIAN_FRONTEND": "noninteractive"}
     try:
-        run_logged("apt-get update", [*command, "apt-get", "update", "-q"], env=env, ask=ask)
+        run_logged(
+            "apt-get update", [*command, "apt-get", "update", "-q", *_LOCK], env=env, ask=ask
+        )
     except DevError as error:
         say(f"{error}; going on with the package lists there are")
     run_logged(
         "apt-get install",
         # sudo drops the environment, so the setting goes through env(1) as well.
-        [*command, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q",
+        [*command, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q", *_LOCK,
          "--no-install-recommends", *missing],
         env=env,
         ask=ask,
