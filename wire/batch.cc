@@ -91,8 +91,8 @@ Status check_templates(const fb::Batch& batch, size_t body_size_bytes) {
 }
 
 Status check_segments(const fb::Batch& batch) {
-  if (batch.segments() == nullptr) return {};
-  // The verifier looks at the alignment of a vector's length alone.
+  if (batch.segments() == nullptr || batch.segments()->size() == 0) return {};
+  // The verifier looks at the alignment of a vector's length alone; an empty one needs no other.
   if (reinterpret_cast<uintptr_t>(batch.segments()->Data()) % alignof(uint64_t) != 0) {
     return invalid("batch: the segment sizes are not aligned");
   }
@@ -291,7 +291,7 @@ uint32_t BatchReader::record_count() const noexcept { return record_count_; }
 
 std::span<const uint64_t> BatchReader::segments() const noexcept {
   const auto* segments = static_cast<const fb::Batch*>(table_)->segments();
-  if (segments == nullptr) return {};
+  if (segments == nullptr || segments->size() == 0) return {};
   return {segments->data(), segments->size()};
 }
 
