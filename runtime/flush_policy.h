@@ -32,6 +32,7 @@ struct FlushDecision {
   };
   Action action = Action::kSend;
   std::chrono::nanoseconds delay{0};
+  uint32_t records_max = 0;  // Of the batch that kSend makes; 0: as many as fit.
 };
 
 class FlushPolicy {

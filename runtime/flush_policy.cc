@@ -1,0 +1,132 @@
+#include "runtime/flush_policy.h"
+
+#include <charconv>
+#include <limits>
+
+namespace rgpu {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::nanoseconds;
+using Action = FlushDecision::Action;
+
+FlushDecision send() { return {Action::kSend, nanoseconds{0}, 0}; }
+FlushDecision after(nanoseconds delay) { return {Action::kAfter, delay, 0}; }
+FlushDecision park() { return {Action::kPark, nanoseconds{0}, 0}; }
+
+// Every record in a frame of its own, at once: what the others are measured against.
+class PerOpPolicy final : public FlushPolicy {
+ public:
+  std::string name() const override { return "per_op"; }
+  bool should_wake(const FlushState&) noexcept override { return true; }
+  FlushDecision decide(const FlushState&) override {
+    return {Action::kSend, nanoseconds{0}, /*records_max=*/1};
+  }
+};
+
+class SyncPolicy final : public FlushPolicy {
+ public:
+  std::string name() const override { return "sync"; }
+  bool should_wake(const FlushState& state) noexcept override { return state.waiter; }
+  FlushDecision decide(const FlushState& state) override { return state.waiter ? send() : park(); }
+};
+
+class BytesPolicy final : public FlushPolicy {
+ public:
+  explicit BytesPolicy(uint64_t size_bytes) : size_bytes_(size_bytes) {}
+  std::string name() const override { return "bytes=" + std::to_string(size_bytes_); }
+  bool should_wake(const FlushState& state) noexcept override { return due(state); }
+  FlushDecision decide(const FlushState& state) override { return due(state) ? send() : park(); }
+
+ private:
+  bool due(const FlushState& state) const noexcept {
+    return state.waiter || state.pending_size_bytes >= size_bytes_;
+  }
+  const uint64_t size_bytes_;
+};
+
+class DeadlinePolicy final : public FlushPolicy {
+ public:
+  explicit DeadlinePolicy(uint64_t deadline_us) : deadline_(microseconds(deadline_us)) {}
+  std::string name() const override {
+    return "deadline=" + std::to_string(duration_cast<microseconds>(deadline_).count());
+  }
+  bool should_wake(const FlushState&) noexcept override { return true; }
+  FlushDecision decide(const FlushState& state) override {
+    const nanoseconds age{state.oldest_age_ns};
+    return state.waiter || age >= deadline_ ? send() : after(deadline_ - age);
+  }
+  nanoseconds linger() const override { return microseconds(300); }
+
+ private:
+  const nanoseconds deadline_;
+};
+
+// One step of AdaptivePolicy's patience.
+struct Patience {
+  uint32_t batches_in_flight_max;  // Holds up to this many,
+  nanoseconds age;                 // until the oldest record is so old
+  uint64_t size_bytes;             // or so much is pending.
+};
+
+// With nothing in flight the peer is idle: send. With one batch in flight it will be idle within a
+// round trip: send soon, so that the next one arrives while it works. With more it has work, and
+// what waits here costs it nothing: fewer, larger batches. Over a long line there are always many
+// in flight, and one batch leaves every 2 ms.
+constexpr Patience kPatience[] = {
+    {0, nanoseconds{0}, 0},
+    {1, microseconds(100), 4u << 10},
+    {3, microseconds(1000), 16u << 10},
+    {std::numeric_limits<uint32_t>::max(), microseconds(2000), 32u << 10},
+};
+
+class AdaptivePolicy final : public FlushPolicy {
+ public:
+  std::string name() const override { return "adaptive"; }
+  bool should_wake(const FlushState&) noexcept override { return true; }
+  FlushDecision decide(const FlushState& state) override {
+    if (state.waiter) return send();
+    const Patience* step = kPatience;
+    while (state.batches_in_flight > step->batches_in_flight_max) ++step;
+    const nanoseconds age{state.oldest_age_ns};
+    if (age >= step->age || state.pending_size_bytes >= step->size_bytes) return send();
+    return after(step->age - age);
+  }
+  nanoseconds linger() const override { return microseconds(300); }
+};
+
+// The number after "name=", or 0 when there is none.
+uint64_t parse_amount(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return 0;
+  name.remove_prefix(prefix.size());
+  uint64_t amount = 0;
+  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), amount);
+  return error == std::errc() && end == name.data() + name.size() ? amount : 0;
+}
+
+constexpr uint64_t kDeadlineUsMax = 10'000'000;  // Ten seconds: a larger one is a mistake of units.
+
+}  // namespace
+
+Result<std::unique_ptr<FlushPolicy>> make_flush_policy(std::string_view name) {
+  std::unique_ptr<FlushPolicy> policy;
+  if (name == "per_op") {
+    policy = std::make_unique<PerOpPolicy>();
+  } else if (name == "sync") {
+    policy = std::make_unique<SyncPolicy>();
+  } else if (name == "adaptive") {
+    policy = std::make_unique<AdaptivePolicy>();
+  } else if (const uint64_t size_bytes = parse_amount(name, "bytes="); size_bytes != 0) {
+    policy = std::make_unique<BytesPolicy>(size_bytes);
+  } else if (const uint64_t us = parse_amount(name, "deadline="); us != 0 && us <= kDeadlineUsMax) {
+    policy = std::make_unique<DeadlinePolicy>(us);
+  } else {
+    return Status(Code::kInvalidArgument,
+                  "unknown flush policy \"" + std::string(name) +
+                      "\": use per_op, sync, bytes=N, deadline=MICROSECONDS (1 to 10000000) "
+                      "or adaptive");
+  }
+  return policy;
+}
+
+}  // namespace rgpu

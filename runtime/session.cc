@@ -1,0 +1,286 @@
+#include "runtime/session.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "runtime/connection.h"
+#include "runtime/session_core.h"
+#include "runtime/wait.h"
+#include "wire/limits.h"
+
+namespace rgpu {
+
+namespace {
+
+using wire::Command;
+
+// An upload larger than this goes as several records, so that other records get between.
+constexpr uint64_t kUploadSizeBytesMax = uint64_t{64} << 20;
+
+constexpr uint32_t number(Command command) { return static_cast<uint32_t>(command); }
+
+Status check_options(const SessionOptions& options) {
+  if (!std::has_single_bit(options.ring_size_bytes) || options.ring_size_bytes < 128) {
+    return Status(Code::kInvalidArgument, "ring_size_bytes is " +
+                                              std::to_string(options.ring_size_bytes) +
+                                              ": use a power of two, 128 at least");
+  }
+  return {};
+}
+
+}  // namespace
+
+struct Session::State {
+  using Clock = std::chrono::steady_clock;
+
+  Status issue(uint32_t stream, const Record& record, Payload* payload, WaitObserver& observer);
+  Status issue_slowly(uint32_t stream, const Record& record, Payload* payload,
+                      WaitObserver& observer);
+  // Counted. Repeats `attempt` until it returns true, the session is lost or the observer gives up.
+  template <typename Attempt>
+  Status wait_for_room(WaitObserver& observer, Attempt attempt);
+  // Changes while the I/O thread gets anywhere.
+  uint64_t progress() const {
+    return core->queue.room_epoch() + core->counters.bytes_out.load(std::memory_order_relaxed);
+  }
+  void request_flush() {
+    if (core->queue.request_flush()) connection->wake();
+  }
+
+  std::shared_ptr<SessionCore> core;
+  std::shared_ptr<Connection> connection;
+  std::atomic<Handle> next_handle{1};
+  std::atomic<bool> forked{false};
+};
+
+Session::Session(std::shared_ptr<State> state) : state_(std::move(state)) {}
+
+Session::~Session() {
+  if (state_->forked.load(std::memory_order_relaxed)) {
+    // The thread is not here, and its descriptors are the parent's: nothing may be destroyed.
+    new std::shared_ptr<State>(std::move(state_));
+    return;
+  }
+  close();
+}
+
+Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options) {
+  RGPU_RETURN_IF_ERROR(check_options(options));
+  Result<std::unique_ptr<FlushPolicy>> policy = make_flush_policy(options.flush_policy);
+  if (!policy) return policy.error();
+  auto io = std::make_unique<boost::asio::io_context>(1);
+  auto core = std::make_shared<SessionCore>(options, *std::move(policy));
+  Result<boost::asio::ip::tcp::socket> socket =
+      connect_tcp(*io, core->peer, options.connect_timeout);
+  if (!socket) return socket.error();
+  auto state = std::make_shared<State>();
+  state->core = core;
+  state->connection = std::make_shared<Connection>(core, std::move(io), *std::move(socket));
+  state->connection->start();
+  return std::shared_ptr<Session>(new Session(std::move(state)));
+}
+
+Result<wire::HelloReply> Session::server_info(WaitObserver& observer) {
+  if (!alive()) return status();
+  Handshake& handshake = state_->core->handshake;
+  std::optional<CountedWait> counted;
+  {
+    const std::lock_guard lock(handshake.mutex);
+    if (handshake.reply) return *handshake.reply;
+  }
+  counted.emplace(state_->core->counters, observer);
+  std::unique_lock lock(handshake.mutex);
+  const auto over = [&] { return handshake.reply.has_value() || !alive(); };
+  if (!stand_still(lock, handshake.changed, observer, over)) {
+    return Status(Code::kCancelled, "the wait for the server's handshake was interrupted");
+  }
+  if (handshake.reply) return *handshake.reply;
+  lock.unlock();
+  return status();
+}
+
+Handle Session::new_handles(uint32_t count) noexcept {
+  return state_->next_handle.fetch_add(count, std::memory_order_relaxed);
+}
+
+Status Session::State::issue(uint32_t stream, const Record& record, Payload* payload,
+                             WaitObserver& observer) {
+  if (!core->fate.alive()) return core->fate.status();
+  switch (core->queue.try_append(stream, record, payload)) {
+    case CommandQueue::Outcome::kAppended:
+      return {};
+    case CommandQueue::Outcome::kAppendedWake:
+      connection->wake();
+      return {};
+    case CommandQueue::Outcome::kRefused:
+      return core->queue.check(stream, record);
+    case CommandQueue::Outcome::kFull:
+      break;
+  }
+  return issue_slowly(stream, record, payload, observer);
+}
+
+Status Session::State::issue_slowly(uint32_t stream, const Record& record, Payload* payload,
+                                    WaitObserver& observer) {
+  return wait_for_room(observer, [&] {
+    const CommandQueue::Outcome outcome = core->queue.try_append(stream, record, payload);
+    if (outcome == CommandQueue::Outcome::kAppendedWake) connection->wake();
+    return outcome != CommandQueue::Outcome::kFull;
+  });
+}
+
+template <typename Attempt>
+Status Session::State::wait_for_room(WaitObserver& observer, Attempt attempt) {
+  core->counters.stalls.fetch_add(1, std::memory_order_relaxed);
+  const CountedWait counted(core->counters, observer);
+  uint64_t progress_seen = progress();
+  Clock::time_point progress_time = Clock::now();
+  Clock::time_point asked_time = progress_time;
+  while (true) {
+    const uint64_t epoch = core->queue.room_epoch();
+    if (attempt()) return {};
+    if (!core->fate.alive()) return core->fate.status();
+    request_flush();
+    core->queue.wait_for_room(epoch, kWaitSlice);
+    const Clock::time_point now = Clock::now();
+    if (now - asked_time >= kWaitSlice) {
+      asked_time = now;
+      if (!observer.keep_waiting()) {
+        return Status(Code::kCancelled, "the wait for room in the ring was interrupted");
+      }
+    }
+    if (const uint64_t progress_now = progress(); progress_now != progress_seen) {
+      progress_seen = progress_now;
+      progress_time = now;
+    } else if (now - progress_time >= core->options.stall_timeout) {
+      connection->lose(Status(Code::kDisconnected,
+                              "the rgpu server at " + core->peer.name() + " took nothing for " +
+                                  to_text(core->options.stall_timeout) +
+                                  " while a ring was full; the session and its tensors are lost"));
+    }
+  }
+}
+
+Status Session::append(uint32_t stream, const Record& record, WaitObserver& observer) {
+  return state_->issue(stream, record, nullptr, observer);
+}
+
+Result<uint32_t> Session::define_template(std::span<const std::byte> encoded_op_template) {
+  if (!alive()) return status();
+  return state_->core->queue.define_template(encoded_op_template);
+}
+
+Status Session::forget_templates(WaitObserver& observer) {
+  return append(0, {number(Command::kForgetTemplates), 0, {}, {}}, observer);
+}
+
+Status Session::upload(uint32_t stream, Handle handle, uint64_t storage_size_bytes,
+                       uint64_t offset_bytes, Payload payload, WaitObserver& observer) {
+  if (!alive()) return status();
+  CommandQueue& queue = state_->core->queue;
+  uint64_t unissued = payload.bytes.size();
+  if (!queue.try_stage(unissued)) {
+    RGPU_RETURN_IF_ERROR(
+        state_->wait_for_room(observer, [&] { return queue.try_stage(unissued); }));
+  }
+  do {
+    const uint64_t size = std::min(unissued, kUploadSizeBytesMax);
+    const std::array<uint64_t, 3> immediates{storage_size_bytes, offset_bytes, size};
+    Payload segment{payload.bytes.first(size), payload.owner};
+    const Record record{number(Command::kUpload), 0, std::span(&handle, 1),
+                        std::as_bytes(std::span(immediates))};
+    if (Status issued = state_->issue(stream, record, &segment, observer); !issued) {
+      queue.release_staged(unissued);
+      return issued;
+    }
+    payload.bytes = payload.bytes.subspan(size);
+    offset_bytes += size;
+    unissued -= size;
+  } while (unissued != 0);
+  return {};
+}
+
+void Session::free(Handle handle) noexcept {
+  if (alive() && state_->core->queue.free(handle)) state_->connection->wake();
+}
+
+Result<uint64_t> Session::new_request(Destination destination) {
+  if (!alive()) return status();
+  return state_->core->replies.open(std::move(destination));
+}
+
+void Session::abandon_request(uint64_t request) noexcept {
+  if (!state_->forked.load(std::memory_order_relaxed)) state_->core->replies.abandon(request);
+}
+
+Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
+  if (state_->forked.load(std::memory_order_relaxed)) return status();
+  if (!state_->core->replies.ready(request)) state_->request_flush();
+  return state_->core->replies.wait(request, observer);
+}
+
+Result<wire::Reply> Session::sync(WaitObserver& observer) {
+  Result<uint64_t> request = new_request();
+  if (!request) return request.error();
+  const auto immediates = std::as_bytes(std::span(&*request, 1));
+  if (Status issued = append(0, {number(Command::kSync), 0, {}, immediates}, observer); !issued) {
+    abandon_request(*request);
+    return issued;
+  }
+  return wait(*request, observer);
+}
+
+Status Session::set_flush_policy(std::string_view name) {
+  Result<std::unique_ptr<FlushPolicy>> policy = make_flush_policy(name);
+  if (!policy) return policy.error();
+  if (!alive()) return status();
+  state_->core->queue.set_policy(*std::move(policy));
+  state_->connection->wake();
+  return {};
+}
+
+std::string Session::flush_policy() const { return state_->core->queue.policy()->name(); }
+
+SessionStats Session::stats() const {
+  const SessionCore& core = *state_->core;
+  const Counters& counters = core.counters;
+  const auto value = [](const std::atomic<uint64_t>& counter) {
+    return counter.load(std::memory_order_relaxed);
+  };
+  SessionStats stats;
+  stats.records = core.queue.issued();
+  stats.frees = core.queue.frees_total();
+  stats.templates = core.queue.templates_defined();
+  stats.frames = value(counters.frames);
+  stats.waits = value(counters.waits);
+  stats.stalls = value(counters.stalls);
+  stats.bytes_out = value(counters.bytes_out);
+  stats.bytes_in = value(counters.bytes_in);
+  stats.payload_bytes_out = value(counters.payload_bytes_out);
+  stats.payload_bytes_in = value(counters.payload_bytes_in);
+  stats.wakeups = value(counters.wakeups);
+  stats.wait_ns = value(counters.wait_ns);
+  stats.server_busy_ns = value(counters.server_busy_ns);
+  stats.server_idle_ns = value(counters.server_idle_ns);
+  return stats;
+}
+
+bool Session::alive() const noexcept { return state_->core->fate.alive(); }
+
+Status Session::status() const { return state_->core->fate.status(); }
+
+void Session::close(std::chrono::milliseconds timeout) noexcept {
+  if (!state_->forked.load(std::memory_order_relaxed)) state_->connection->close(timeout);
+}
+
+void Session::abandon_after_fork() noexcept {
+  state_->forked.store(true, std::memory_order_relaxed);
+  state_->core->fate.end_in_forked_child();
+}
+
+}  // namespace rgpu

@@ -1,0 +1,44 @@
+// SessionCore: what a session's calling threads and its connection share.
+//
+// Threading: each member says for itself.
+// Lifetime:  held by the Session and by its Connection, so that it outlives both.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "runtime/command_queue.h"
+#include "runtime/counters.h"
+#include "runtime/fate.h"
+#include "runtime/pending_replies.h"
+#include "runtime/session.h"
+#include "runtime/transport.h"
+
+namespace rgpu {
+
+// The server's answer, once it came. Guarded by its mutex.
+struct Handshake {
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::optional<wire::HelloReply> reply;
+};
+
+struct SessionCore {
+  SessionCore(const SessionOptions& session_options, std::shared_ptr<FlushPolicy> policy)
+      : options(session_options), queue(session_options, std::move(policy)) {}
+
+  // Ends the session, unless it ended before, and wakes whoever waits for it. Any thread.
+  void lose(const Status& reason);
+
+  const SessionOptions options;
+  const Peer peer{options.host, options.port};
+  Fate fate;
+  Counters counters;
+  PendingReplies replies{fate, counters};
+  CommandQueue queue;
+  Handshake handshake;
+};
+
+}  // namespace rgpu
