@@ -63,8 +63,8 @@ def ensure_packages() -> None:
     run_logged(
         "apt-get install",
         # sudo drops the environment, so the setting goes through env(1) as well.
-        [*command, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q", *_LOCK,
-         "--no-install-recommends", *missing],
+        [*command, "env", "DEBIAN_FRONTEND=noninteractive", "apt-get", "install", "-y", "-q",
+         *_LOCK, "--no-install-recommends", *missing],
         env=env,
         ask=ask,
     )  # fmt: skip
