@@ -1,0 +1,83 @@
+#include <Python.h>
+
+#include "python/bindings/interpreter.h"
+
+#include <torch/csrc/Exceptions.h>
+
+#include "python/bindings/program_line.h"
+#include "torch_backend/device/client.h"
+
+namespace rgpu::backend {
+namespace {
+
+// Gives up the GIL while its thread waits, if the thread holds it, and looks for Ctrl-C.
+class InterpreterObserver final : public WaitObserver {
+ public:
+  void before_wait() override {
+    state_ = Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+  }
+  void after_wait() override {
+    if (state_ != nullptr) PyEval_RestoreThread(state_);
+    state_ = nullptr;
+  }
+  bool keep_waiting() override {
+    if (Py_IsInitialized() == 0) return true;
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const bool interrupted = PyErr_CheckSignals() != 0;
+    PyGILState_Release(gil);  // What is pending stays with this thread's state.
+    return !interrupted;
+  }
+
+ private:
+  PyThreadState* state_ = nullptr;
+};
+
+WaitObserver& thread_observer() {
+  static thread_local InterpreterObserver observer;
+  return observer;
+}
+
+void throw_interrupted() {
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  if (PyErr_Occurred() == nullptr) PyErr_SetNone(PyExc_KeyboardInterrupt);
+  python_error error;
+  error.persist();
+  PyGILState_Release(gil);
+  throw error;
+}
+
+// Python's NotImplementedError, and PyTorch's ways to say that a shape depends on data.
+bool is_unimplemented(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (python_error& raised) {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    const bool by_type = PyErr_GivenExceptionMatches(raised.type, PyExc_NotImplementedError) != 0;
+    const char* name = PyType_Check(raised.type) ? reinterpret_cast<PyTypeObject*>(raised.type)->tp_name : "";
+    const std::string text = name;
+    const bool by_name = text.find("DynamicOutputShapeException") != std::string::npos ||
+                         text.find("DataDependentOutputException") != std::string::npos ||
+                         text.find("UnsupportedOperatorException") != std::string::npos;
+    PyGILState_Release(gil);
+    return by_type || by_name;
+  } catch (const std::exception& raised) {
+    const std::string text = raised.what();
+    return text.find("Tensor.item() cannot be called on meta tensors") != std::string::npos ||
+           text.find("Cannot copy out of meta tensor") != std::string::npos;
+  } catch (...) {
+    return false;
+  }
+}
+
+}  // namespace
+
+void install_interpreter_hooks() {
+  HostHooks& hooks = Client::hooks();
+  hooks.location = &program_location;
+  hooks.describe_location = &describe_program_location;
+  hooks.is_unimplemented = &is_unimplemented;
+  hooks.observer = &thread_observer;
+  hooks.throw_interrupted = &throw_interrupted;
+}
+
+}  // namespace rgpu::backend

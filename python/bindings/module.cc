@@ -1,0 +1,124 @@
+// rgpu._C: the thin binding of the device to Python. The package's modules say what each is for.
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "python/bindings/interpreter.h"
+#include "python/bindings/program_line.h"
+#include "torch_backend/aten/registrations.h"
+#include "torch_backend/device/client.h"
+#include "torch_backend/device/generator.h"
+#include "torch_backend/device/guard.h"
+#include "torch_backend/device/hooks.h"
+
+namespace py = pybind11;
+
+namespace {
+
+using rgpu::backend::Client;
+
+// Exceptions as PyTorch's own bindings translate them.
+template <typename Function>
+auto translated(Function function) {
+  try {
+    return function();
+  } catch (python_error& error) {
+    error.restore();
+  } catch (const c10::Error&) {
+    torch::translate_exception_to_python(std::current_exception());
+  }
+  throw py::error_already_set();
+}
+
+py::dict stats() {
+  const rgpu::SessionStats s = Client::get().stats();
+  py::dict d;
+  d["records"] = s.records;
+  d["messages"] = s.records;
+  d["frees"] = s.frees;
+  d["templates"] = s.templates;
+  d["frames"] = s.frames;
+  d["waits"] = s.waits;
+  d["stalls"] = s.stalls;
+  d["bytes_out"] = s.bytes_out;
+  d["bytes_in"] = s.bytes_in;
+  d["payload_bytes_out"] = s.payload_bytes_out;
+  d["payload_bytes_in"] = s.payload_bytes_in;
+  d["wakeups"] = s.wakeups;
+  d["wait_ns"] = s.wait_ns;
+  d["server_busy_ns"] = s.server_busy_ns;
+  d["server_idle_ns"] = s.server_idle_ns;
+  return d;
+}
+
+py::dict server() {
+  return translated([] {
+    const rgpu::wire::HelloReply info = Client::get().server_info();
+    py::list devices;
+    for (const rgpu::wire::DeviceInfo& device : info.devices) {
+      devices.append(py::make_tuple(device.name, device.memory_size_bytes));
+    }
+    py::dict d;
+    d["server_version"] = info.server_version;
+    d["torch_version"] = info.torch_version;
+    d["protocol_version"] = info.protocol_version;
+    d["device_type"] = info.device_type;
+    d["devices"] = devices;
+    return d;
+  });
+}
+
+py::list waits() {
+  py::list rows;
+  for (const rgpu::backend::WaitSite& site : Client::get().wait_sites()) {
+    const std::string line = rgpu::backend::describe_program_location(site.location);
+    rows.append(py::make_tuple(line.empty() ? "unknown" : line, site.count, static_cast<double>(site.wait_ns) * 1e-9));
+  }
+  return rows;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.attr("torch_version") = RGPU_TORCH_VERSION;
+  m.attr("version") = RGPU_VERSION;
+  m.def("register_device", [] {
+    rgpu::backend::install_interpreter_hooks();
+    rgpu::backend::register_device();
+    rgpu::backend::register_kernels();
+  });
+  m.def("connect", [](const std::string& address, double timeout_s) {
+    translated([&] { Client::get().connect(address, timeout_s); });
+  });
+  m.def("close", [] {
+    const py::gil_scoped_release no_gil;
+    Client::get().close();
+  });
+  m.def("connected", [] { return Client::get().connected(); });
+  m.def("default_address", &Client::default_address);
+  m.def("synchronize", [] { translated([] { Client::get().synchronize(); }); });
+  m.def("device_count", [] { return translated([] { return Client::get().device_count(); }); });
+  m.def("current_device", [] { return static_cast<int>(rgpu::backend::current_device()); });
+  m.def("set_device", [](int index) {
+    translated([&] { rgpu::backend::set_current_device(static_cast<c10::DeviceIndex>(index)); });
+  });
+  m.def("server", &server);
+  m.def("stats", &stats);
+  m.def("waits", &waits);
+  m.def("reset_waits", [] { Client::get().reset_wait_sites(); });
+  m.def("flush_policy", [] { return Client::get().flush_policy(); });
+  m.def("get_rng_state", [] {
+    return translated([] {
+      return at::Tensor(rgpu::backend::default_generator(0).get_state());
+    });
+  });
+  m.def("set_rng_state", [](const at::Tensor& state) {
+    translated([&] { rgpu::backend::generator_for(nullptr).set_state(*state.unsafeGetTensorImpl()); });
+  });
+  m.def("set_flush_policy", [](const std::string& name) {
+    translated([&] { Client::get().set_flush_policy(name); });
+  });
+}

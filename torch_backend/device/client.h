@@ -1,0 +1,112 @@
+// Client: the process's session with its server, and how its failures become exceptions.
+//
+// Threading: any thread. The first use connects; sessions live until the process ends, so that a
+//            raw reference taken from session() stays valid after a new one was connected.
+// Errors:    c10::Error and its subclasses, the types PyTorch raises on the CPU: a lost session is
+//            a RuntimeError that says why; a remote op's failure names op, arguments and line.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "runtime/session.h"
+
+namespace rgpu::backend {
+
+// What the embedding program (the Python extension) knows and this library does not. All have
+// defaults that do nothing; set once, before the first op.
+struct HostHooks {
+  // The id of the program line that issues the current op; 0: unknown. Called per op: ~20 ns.
+  uint32_t (*location)() = [] { return 0U; };
+  std::string (*describe_location)(uint32_t) = [](uint32_t) { return std::string(); };
+  // Whether the exception says "not implemented for this backend" or "depends on data".
+  bool (*is_unimplemented)(const std::exception_ptr&) = [](const std::exception_ptr&) { return false; };
+  // This thread's observer; it may give up the interpreter's lock while the thread waits.
+  WaitObserver& (*observer)() = []() -> WaitObserver& {
+    static WaitObserver quiet;
+    return quiet;
+  };
+  // Throws what the interpreter has pending (KeyboardInterrupt) after a wait was given up.
+  void (*throw_interrupted)() = [] {};
+};
+
+// One program line's waits.
+struct WaitSite {
+  uint32_t location = 0;
+  uint64_t count = 0;
+  uint64_t wait_ns = 0;
+};
+
+class Client {
+ public:
+  [[nodiscard]] static Client& get() noexcept;
+  static HostHooks& hooks() noexcept;
+
+  // The current session; connects to RGPU_OPSERVER (127.0.0.1:9720) on the first use.
+  [[nodiscard]] Session& session() {
+    Session* session = current_.load(std::memory_order_acquire);
+    return session != nullptr ? *session : connect_default();
+  }
+  [[nodiscard]] bool connected() const noexcept {
+    return current_.load(std::memory_order_acquire) != nullptr;
+  }
+  // Counts sessions from 1; a storage belongs to the one it was made in.
+  [[nodiscard]] uint32_t generation() const noexcept {
+    return generation_.load(std::memory_order_acquire);
+  }
+
+  // A new session; tensors of the old one stay unusable. `address`: "host:port" or "".
+  void connect(const std::string& address, double timeout_s);
+  void close() noexcept;
+  [[nodiscard]] static std::string default_address();
+
+  void release(uint32_t generation, Handle handle) noexcept;
+
+  // Held around template look-up, definition and the append that uses it.
+  [[nodiscard]] std::mutex& issue_mutex() noexcept { return issue_mutex_; }
+
+  void append(uint32_t number, uint32_t location, std::span<const Handle> handles,
+              std::span<const std::byte> immediates);
+  // Waits for the reply to a request and raises its error.
+  wire::Reply wait(uint64_t request);
+  void synchronize();
+  [[nodiscard]] wire::HelloReply server_info();
+  [[nodiscard]] int device_count();  // Asks the server once; 0 when none can be reached.
+  [[nodiscard]] std::vector<WaitSite> wait_sites();
+  void reset_wait_sites();
+
+  void set_flush_policy(const std::string& name);
+  [[nodiscard]] std::string flush_policy();
+  [[nodiscard]] SessionStats stats();
+
+  void after_fork_in_child() noexcept;
+
+ private:
+  Client() = default;
+  Session& connect_default();
+  [[nodiscard]] std::string chosen_policy() const;
+  void connect_locked(const std::string& address, double timeout_s);
+  void note_wait(uint64_t waits_before, uint64_t wait_ns_before);
+
+  std::atomic<Session*> current_{nullptr};
+  std::atomic<uint32_t> generation_{0};
+  std::mutex connect_mutex_;
+  std::mutex issue_mutex_;
+  std::vector<std::shared_ptr<Session>> sessions_;
+  std::string flush_policy_;
+  std::mutex sites_mutex_;
+  std::vector<WaitSite> sites_;
+  std::atomic<int> device_count_{-1};
+  std::atomic<bool> forked_{false};
+};
+
+// Translation, once per rim. All throw unless the status is ok.
+void raise_if_error(const Status& status);
+[[noreturn]] void raise(const wire::RemoteError& error);
+
+}  // namespace rgpu::backend

@@ -1,0 +1,14 @@
+// The calling thread's current device.
+//
+// Threading: thread-local state. Errors: an index the server does not have.
+#pragma once
+
+#include <c10/core/Device.h>
+
+namespace rgpu::backend {
+
+[[nodiscard]] c10::DeviceIndex current_device() noexcept;
+// Asks the server (one wait, once) unless the index is already current.
+void set_current_device(c10::DeviceIndex index);
+
+}  // namespace rgpu::backend

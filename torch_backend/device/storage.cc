@@ -1,0 +1,173 @@
+#include "torch_backend/device/storage.h"
+
+#include <c10/core/CachingDeviceAllocator.h>
+#include <sys/mman.h>
+
+#include <array>
+#include <cstring>
+
+#include "torch_backend/device/client.h"
+
+namespace rgpu::backend {
+namespace {
+
+// Context bits: 0 fresh, 1…48 handle, 49…63 generation.
+constexpr int kHandleShift = 1;
+constexpr int kGenerationShift = 49;
+constexpr uint64_t kHandleMask = (uint64_t{1} << 48) - 1;
+constexpr uint32_t kGenerationMask = (1U << 15) - 1;
+
+constexpr uint64_t kReservedSizeBytes = uint64_t{1} << 43;  // Address space only.
+constexpr int kAddressShift = 6;                            // 64 bytes apart.
+
+char* reserved_range() {
+  static char* const base = [] {
+    void* range = mmap(nullptr, kReservedSizeBytes, PROT_NONE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    TORCH_CHECK(range != MAP_FAILED, "rgpu could not reserve ", kReservedSizeBytes >> 40,
+                " TiB of address space (", std::strerror(errno),
+                "): raise the limit of virtual memory (ulimit -v unlimited)");
+    return static_cast<char*>(range);
+  }();
+  return base;
+}
+
+void* pack(wire::Handle handle, uint32_t generation, bool fresh) {
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): the context is a number in a pointer's place.
+  return reinterpret_cast<void*>((uint64_t{generation & kGenerationMask} << kGenerationShift) |
+                                 (handle << kHandleShift) | (fresh ? 1U : 0U));
+}
+
+StorageName unpack(const void* context) noexcept {
+  const auto bits = reinterpret_cast<uint64_t>(context);
+  return {(bits >> kHandleShift) & kHandleMask, static_cast<uint32_t>(bits >> kGenerationShift),
+          (bits & 1U) != 0};
+}
+
+void release_storage(void* context) {
+  const StorageName name = unpack(context);
+  if (!name.fresh) Client::get().release(name.generation, name.handle);
+}
+
+c10::DataPtr make_data_ptr(wire::Handle handle, uint32_t generation, bool fresh,
+                           c10::DeviceIndex device) {
+  const uint64_t offset = (handle << kAddressShift) & (kReservedSizeBytes - 1);
+  return {reserved_range() + offset, pack(handle, generation, fresh), &release_storage,
+          c10::Device(kDeviceType, device)};
+}
+
+class DeviceAllocator final : public c10::DeviceAllocator {
+ public:
+  c10::DataPtr allocate(size_t /*size_bytes*/) override {
+    Client& client = Client::get();
+    const wire::Handle handle = client.session().new_handles(1);
+    return make_data_ptr(handle, client.generation(), true, 0);
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
+  void copy_data(void* /*target*/, const void* /*source*/, size_t /*count*/) const override {
+    TORCH_CHECK(false, "rgpu: device memory cannot be copied through host pointers");
+  }
+  bool initialized() override { return true; }
+  void emptyCache(c10::MempoolId_t /*pool*/) override {}
+  void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}
+  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
+    const std::array<int64_t, 4> memory = query(device);
+    c10::CachingDeviceAllocator::DeviceStats stats;
+    auto& allocated = stats.allocated_bytes[0];
+    allocated.current = memory[0];
+    allocated.peak = memory[1];
+    stats.reserved_bytes[0] = allocated;
+    return stats;
+  }
+  void resetAccumulatedStats(c10::DeviceIndex /*device*/) override {}
+  void resetPeakStats(c10::DeviceIndex /*device*/) override {}
+  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    const std::array<int64_t, 4> memory = query(device);
+    return {static_cast<size_t>(memory[2]), static_cast<size_t>(memory[3])};
+  }
+
+ private:
+  // Allocated, peak, free and total bytes on the server. One wait.
+  static std::array<int64_t, 4> query(c10::DeviceIndex device) {
+    Client& client = Client::get();
+    Result<uint64_t> request = client.session().new_request();
+    if (!request) raise_if_error(request.error());
+    std::array<std::byte, 12> immediates;
+    const auto index = static_cast<uint32_t>(device);
+    std::memcpy(immediates.data(), &*request, 8);
+    std::memcpy(immediates.data() + 8, &index, 4);
+    client.append(static_cast<uint32_t>(wire::Command::kMemory), 0, {}, immediates);
+    const wire::Reply reply = client.wait(*request);
+    TORCH_CHECK(reply.values.size() == 4, "rgpu: the server's answer about memory is incomplete");
+    std::array<int64_t, 4> memory{};
+    for (size_t i = 0; i < memory.size(); ++i) memory[i] = reply.values[i].integer;
+    return memory;
+  }
+};
+
+}  // namespace
+
+StorageName name_of(const c10::StorageImpl* storage) noexcept {
+  return storage->device_type() == kDeviceType ? unpack(storage->data_ptr().get_context())
+                                               : StorageName{};
+}
+
+c10::intrusive_ptr<c10::StorageImpl> make_storage(wire::Handle handle, uint32_t generation,
+                                                  bool fresh, size_t size_bytes,
+                                                  c10::DeviceIndex device) {
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), size_bytes,
+                                               make_data_ptr(handle, generation, fresh, device),
+                                               device_allocator(), /*resizable=*/true);
+}
+
+c10::intrusive_ptr<c10::StorageImpl> make_fresh_storage(size_t size_bytes,
+                                                        c10::DeviceIndex device) {
+  Client& client = Client::get();
+  const wire::Handle handle = client.session().new_handles(1);
+  return make_storage(handle, client.generation(), true, size_bytes, device);
+}
+
+void mark_announced(c10::StorageImpl* storage) noexcept {
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  const StorageName name = unpack(pointer.get_context());
+  c10::DataPtr known(pointer.get(), pack(name.handle, name.generation, false), &release_storage,
+                     pointer.device());
+  (void)pointer.release_context();
+  pointer = std::move(known);
+}
+
+wire::Handle checked_handle(const c10::StorageImpl* storage) {
+  const StorageName name = name_of(storage);
+  TORCH_CHECK(name.handle != 0, "rgpu: this tensor has no storage on the server");
+  TORCH_CHECK(name.generation == (Client::get().generation() & kGenerationMask),
+              "rgpu: this tensor belonged to an earlier session, which is lost; make it again");
+  return name.handle;
+}
+
+wire::Handle announce(c10::StorageImpl* storage) {
+  const wire::Handle handle = checked_handle(storage);
+  if (name_of(storage).fresh) {
+    const uint64_t size_bytes = storage->nbytes();
+    Client::get().append(static_cast<uint32_t>(wire::Command::kAllocate), 0, {&handle, 1},
+                         std::as_bytes(std::span(&size_bytes, 1)));
+    mark_announced(storage);
+  }
+  return handle;
+}
+
+c10::Allocator* device_allocator() {
+  static DeviceAllocator allocator;
+  return &allocator;
+}
+
+void resize_storage(c10::StorageImpl* storage, size_t size_bytes) {
+  const wire::Handle handle = checked_handle(storage);
+  if (!name_of(storage).fresh) {
+    const uint64_t size = size_bytes;
+    Client::get().append(static_cast<uint32_t>(wire::Command::kResize), 0, {&handle, 1},
+                         std::as_bytes(std::span(&size, 1)));
+  }
+  storage->set_nbytes(size_bytes);
+}
+
+}  // namespace rgpu::backend

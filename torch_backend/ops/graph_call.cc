@@ -1,0 +1,220 @@
+#include "torch_backend/ops/graph_call.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include "torch_backend/device/client.h"
+#include "torch_backend/ops/issue.h"
+#include "torch_backend/ops/shape_inference.h"
+
+namespace rgpu::backend {
+namespace {
+
+using torch::autograd::variable_list;
+
+constexpr uint64_t kKeepsGraph = uint64_t{1} << 32;  // In the key's context bits.
+
+const OpInfo& backward_op() {
+  static const OpInfo& op = *new OpInfo("rgpu::graph_backward",
+                                        {ArgRule::kStatic, ArgRule::kStatic, ArgRule::kStatic},
+                                        op_info("aten::scaled_dot_product_attention", "").handle);
+  return op;
+}
+
+// The tensors among the call's arguments, in the order of their handles.
+std::vector<at::Tensor> tensor_arguments(const OpInfo& op, const torch::jit::Stack& stack) {
+  std::vector<at::Tensor> tensors;
+  const auto add = [&](const c10::IValue& value) {
+    if (value.isTensor() && value.toTensor().defined()) tensors.push_back(value.toTensor());
+  };
+  for (size_t i = stack.size() - op.rules.size(); i < stack.size(); ++i) {
+    if (stack[i].isTensor()) {
+      add(stack[i]);
+    } else if (stack[i].isList()) {
+      for (const c10::IValue& item : stack[i].toListRef()) add(item);
+    }
+  }
+  return tensors;
+}
+
+void mark_leaves(wire::OpTemplate& description, const std::vector<at::Tensor>& tensors) {
+  size_t next = 0;
+  const auto mark = [&](wire::Arg& arg) {
+    if (arg.kind != wire::ArgKind::kTensor && arg.kind != wire::ArgKind::kHostScalar) return;
+    if (tensors[next++].requires_grad() && arg.kind == wire::ArgKind::kTensor) {
+      arg.tensor.flags |= wire::TensorMeta::kRequiresGrad;
+    }
+  };
+  for (wire::Arg& arg : description.args) {
+    mark(arg);
+    for (wire::Arg& item : arg.items) mark(item);
+  }
+}
+
+// Fused attention kernels write [batch, query, head, dim] and return it transposed; promising the
+// same layout saves a copy on the server and one after the transpose that follows in every model.
+void promise_attention_layout(OpEntry& entry) {
+  TensorPlan& out = entry.tensors[0];
+  if (entry.op->name != "aten::scaled_dot_product_attention" || out.sizes.size() != 4) return;
+  const int64_t heads = out.sizes[1];
+  const int64_t dim = out.sizes[3];
+  const std::vector<int64_t> strides = {out.sizes[2] * heads * dim, dim, heads * dim, 1};
+  out = plan_of(out.sizes, strides, out.dtype.toScalarType());
+  entry.description.outputs[0] = promise_of(out);
+}
+
+OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack, CallKey& key, bool keeps_graph,
+                       const std::vector<at::Tensor>& tensors, std::unique_lock<std::mutex>& lock) {
+  const auto build = [&] {
+    key.build(op, stack, context_bits() | (keeps_graph ? kKeepsGraph : 0));
+    if (!keeps_graph) return;
+    for (const at::Tensor& tensor : tensors) {
+      const int64_t wanted = tensor.requires_grad() ? 1 : 0;
+      key.append_words({&wanted, 1});
+    }
+  };
+  build();
+  lock.lock();
+  if (OpEntry* entry = op_memory().find(key.words(), key.hash())) return entry;
+  lock.unlock();
+  std::unique_ptr<OpEntry> entry = infer(op, stack);
+  TORCH_CHECK(!entry->replies, "rgpu: the shape of the result of ", op.name, " is not known");
+  build();
+  entry->key.assign(key.words().begin(), key.words().end());
+  entry->hash = key.hash();
+  promise_attention_layout(*entry);
+  for (const TensorPlan& plan : entry->tensors) {
+    entry->random_reserve = std::max(entry->random_reserve, c10::multiply_integers(plan.sizes));
+  }
+  // Dropout inside draws for what is never returned (attention weights, every layer and step).
+  entry->random_reserve *= 4096;
+  if (keeps_graph) {
+    mark_leaves(entry->description, tensors);
+    entry->description.keeps_graph = true;
+    entry->description.outputs.push_back({wire::OutputKind::kOpaque, {}});
+  }
+  finish_entry(*entry);
+  lock.lock();
+  return remember(std::move(entry));
+}
+
+struct Called {
+  std::vector<at::Tensor> outputs;
+  at::Tensor graph;  // A one-byte tensor that holds the graph's handle.
+};
+
+TensorPlan graph_plan() { return plan_of({1}, {1}, at::kByte); }
+
+Called call(const OpInfo& op, const torch::jit::Stack& stack, bool keeps_graph,
+            const std::vector<at::Tensor>& tensors) {
+  (void)Client::get().session();
+  std::unique_lock lock(Client::get().issue_mutex(), std::defer_lock);
+  CallKey& key = thread_key();
+  OpEntry* entry = find_or_learn(op, stack, key, keeps_graph, tensors, lock);
+  const Issued issued = append_call(*entry, key);
+  Called called;
+  Handle handle = issued.first_new_handle;
+  for (const TensorPlan& plan : entry->tensors) {
+    called.outputs.push_back(make_tensor(plan, handle++, issued.generation));
+  }
+  if (keeps_graph) called.graph = make_tensor(graph_plan(), handle, issued.generation);
+  return called;
+}
+
+struct GraphBackward final : public torch::autograd::Node {
+  at::Tensor graph;
+  std::vector<TensorPlan> leaves;
+
+  explicit GraphBackward(torch::autograd::edge_list&& edges) : Node(std::move(edges)) {}
+  std::string name() const override { return "RgpuGraphBackward"; }
+  void release_variables() override { graph.reset(); }
+
+  variable_list apply(variable_list&& gradients) override {
+    TORCH_CHECK(graph.defined(),
+                "Trying to backward through the graph a second time. Specify retain_graph=True if you need to.");
+    const bool retains = torch::autograd::get_current_graph_task_keep_graph();
+    const torch::jit::Stack stack{graph, c10::List<at::Tensor>(gradients), retains};
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    std::unique_lock lock(Client::get().issue_mutex(), std::defer_lock);
+    CallKey& key = thread_key();
+    key.build(backward_op(), stack, context_bits());
+    for (const TensorPlan& leaf : leaves) {
+      key.append_words(leaf.sizes);
+      const int64_t end = -1 - static_cast<int64_t>(leaf.dtype.toScalarType());
+      key.append_words({&end, 1});
+    }
+    lock.lock();
+    OpEntry* entry = op_memory().find(key.words(), key.hash());
+    if (entry == nullptr) entry = remember(describe(gradients, retains, key));
+    const Issued issued = append_call(*entry, key);
+    Handle handle = issued.first_new_handle;
+    variable_list results;
+    for (const TensorPlan& leaf : leaves) results.push_back(make_tensor(leaf, handle++, issued.generation));
+    return results;
+  }
+
+ private:
+  std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains, const CallKey& key) const {
+    auto entry = std::make_unique<OpEntry>();
+    entry->op = &backward_op();
+    entry->key.assign(key.words().begin(), key.words().end());
+    entry->hash = key.hash();
+    wire::OpTemplate& description = entry->description;
+    description.name = entry->op->name;
+    description.args.resize(3);
+    description.args[0] = describe_tensor(graph);
+    description.args[1].kind = wire::ArgKind::kTensorList;
+    for (const at::Tensor& gradient : gradients) description.args[1].items.push_back(describe_tensor(gradient));
+    description.args[2].kind = wire::ArgKind::kBool;
+    description.args[2].integer = retains ? 1 : 0;
+    for (const TensorPlan& leaf : leaves) description.outputs.push_back(promise_of(leaf));
+    entry->tensors = leaves;
+    finish_entry(*entry);
+    return entry;
+  }
+};
+
+void push_outputs(const OpInfo& op, torch::jit::Stack* stack, std::vector<at::Tensor>&& outputs) {
+  torch::jit::drop(*stack, op.rules.size());
+  for (at::Tensor& output : outputs) stack->emplace_back(std::move(output));
+}
+
+}  // namespace
+
+void graph_call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const OpInfo& info = op_info(op);
+  Called called = call(info, *stack, false, {});
+  push_outputs(info, stack, std::move(called.outputs));
+}
+
+void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const OpInfo& info = op_info(op);
+  const std::vector<at::Tensor> tensors = tensor_arguments(info, *stack);
+  variable_list leaves;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.requires_grad()) leaves.push_back(tensor);
+  }
+  const bool keeps_graph = at::GradMode::is_enabled() && !leaves.empty();
+  c10::intrusive_ptr<GraphBackward> node;
+  if (keeps_graph) {
+    // Before the call, so that the forward's sequence number is this node's.
+    node = c10::make_intrusive<GraphBackward>(torch::autograd::collect_next_edges(leaves));
+  }
+  Called called;
+  {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    called = call(info, *stack, keeps_graph, tensors);
+  }
+  if (keeps_graph) {
+    node->graph = std::move(called.graph);
+    for (const at::Tensor& leaf : leaves) {
+      node->leaves.push_back(plan_of(leaf.sizes(), at::detail::defaultStrides(leaf.sizes()), leaf.scalar_type()));
+    }
+    for (at::Tensor& output : called.outputs) torch::autograd::set_history(output, node);
+  }
+  push_outputs(info, stack, std::move(called.outputs));
+}
+
+}  // namespace rgpu::backend

@@ -1,0 +1,343 @@
+#include "torch_backend/ops/shape_inference.h"
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "torch_backend/device/client.h"
+#include "torch_backend/device/storage.h"
+
+namespace rgpu::backend {
+namespace {
+
+// A call's arguments as meta tensors; tensors that share a storage share one here as well.
+class MetaArguments {
+ public:
+  c10::IValue convert(const c10::IValue& value) {
+    if (value.isTensor()) return convert(value.toTensor());
+    if (value.isGenerator()) return {};
+    if (value.isDevice() && value.toDevice().type() == kDeviceType) return c10::Device("meta");
+    if (value.isList()) {
+      const auto list = value.toList();
+      c10::impl::GenericList converted(list.elementType());
+      for (const c10::IValue& item : value.toListRef()) converted.push_back(convert(item));
+      return converted;
+    }
+    return value;
+  }
+
+ private:
+  at::Tensor convert(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
+    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+    at::Tensor meta = at::detail::make_tensor<c10::TensorImpl>(
+        storage_of(impl.unsafe_storage()), c10::DispatchKeySet(c10::DispatchKey::Meta), impl.dtype());
+    meta.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(),
+                                                      impl.storage_offset());
+    if (impl.is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
+    if (impl.is_conj()) meta._set_conj(true);
+    if (impl.is_neg()) meta._set_neg(true);
+    return meta;
+  }
+
+  c10::Storage storage_of(const c10::Storage& original) {
+    c10::Storage& known = storages_[original.unsafeGetStorageImpl()];
+    if (!known) {
+      known = c10::Storage(c10::Storage::use_byte_size_t(), original.nbytes(),
+                           c10::DataPtr(nullptr, c10::Device("meta")),
+                           c10::GetAllocator(c10::DeviceType::Meta), true);
+    }
+    return known;
+  }
+
+  std::unordered_map<c10::StorageImpl*, c10::Storage> storages_;
+};
+
+// Only the Meta kernels themselves: no autograd, no modes of the interpreter in between.
+class MetaScope {
+ public:
+  MetaScope() { at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::ALL_DISABLED); }
+  ~MetaScope() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
+  MetaScope(const MetaScope&) = delete;
+  MetaScope& operator=(const MetaScope&) = delete;
+
+ private:
+  at::impl::TorchFunctionDisabledState before_ = at::impl::PythonTorchFunctionTLS::get_disabled_state();
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+  c10::impl::ExcludeDispatchKeyGuard no_python_{
+      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
+                           c10::DispatchKey::Functionalize})};
+};
+
+wire::TensorMeta meta_of(const at::Tensor& tensor) {
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  wire::TensorMeta meta;
+  meta.dtype = static_cast<int8_t>(tensor.scalar_type());
+  if (impl.storage_offset() != 0) meta.flags |= wire::TensorMeta::kHasOffset;
+  if (impl.is_conj()) meta.flags |= wire::TensorMeta::kConj;
+  if (impl.is_neg()) meta.flags |= wire::TensorMeta::kNeg;
+  if (impl.is_wrapped_number()) meta.flags |= wire::TensorMeta::kWrappedNumber;
+  meta.sizes = impl.sizes().vec();
+  meta.strides = impl.strides().vec();
+  return meta;
+}
+
+wire::Arg describe_number(const c10::IValue& value, bool immediate) {
+  wire::Arg arg;
+  if (value.isInt()) {
+    arg.kind = immediate ? wire::ArgKind::kScalarInt : wire::ArgKind::kInt;
+    if (!immediate) arg.integer = value.toInt();
+  } else if (value.isBool()) {
+    arg.kind = immediate ? wire::ArgKind::kScalarBool : wire::ArgKind::kBool;
+    if (!immediate) arg.integer = value.toBool() ? 1 : 0;
+  } else if (value.isDouble()) {
+    arg.kind = immediate ? wire::ArgKind::kScalarDouble : wire::ArgKind::kDouble;
+    if (!immediate) arg.real = value.toDouble();
+  } else {
+    const c10::complex<double> number = value.toComplexDouble();
+    arg.kind = immediate ? wire::ArgKind::kScalarComplex : wire::ArgKind::kComplex;
+    if (!immediate) arg.reals = {number.real(), number.imag()};
+  }
+  return arg;
+}
+
+wire::ArgKind list_kind(const c10::Type& type, bool immediate) {
+  if (immediate) return wire::ArgKind::kScalarList;
+  const auto* list = type.castRaw<c10::ListType>();
+  c10::TypeKind element = list == nullptr ? c10::TypeKind::IntType : list->getElementType()->kind();
+  switch (element) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::OptionalType:
+      return wire::ArgKind::kTensorList;
+    case c10::TypeKind::FloatType:
+      return wire::ArgKind::kDoubleList;
+    case c10::TypeKind::BoolType:
+      return wire::ArgKind::kBoolList;
+    default:
+      return wire::ArgKind::kIntList;
+  }
+}
+
+wire::Arg describe_list(const c10::IValue& value, const c10::TypePtr& declared, bool immediate) {
+  const auto* optional = declared->castRaw<c10::OptionalType>();
+  const c10::TypePtr& type = optional == nullptr ? declared : optional->getElementType();
+  wire::Arg arg;
+  arg.kind = list_kind(*type, immediate);
+  for (const c10::IValue& item : value.toListRef()) {
+    switch (arg.kind) {
+      case wire::ArgKind::kTensorList:
+        arg.items.push_back(item.isTensor() ? describe_tensor(item.toTensor()) : wire::Arg{});
+        break;
+      case wire::ArgKind::kScalarList:
+        arg.items.push_back(describe_number(item, true));
+        break;
+      case wire::ArgKind::kDoubleList:
+        arg.reals.push_back(item.toDouble());
+        break;
+      case wire::ArgKind::kBoolList:
+        arg.integers.push_back(item.toBool() ? 1 : 0);
+        break;
+      default:
+        arg.integers.push_back(item.toInt());
+    }
+  }
+  return arg;
+}
+
+wire::Arg describe(const c10::IValue& value, const c10::Argument& argument, bool immediate) {
+  wire::Arg arg;
+  if (value.isNone() || value.isGenerator()) return arg;
+  if (value.isTensor()) return describe_tensor(value.toTensor());
+  if (value.isList()) return describe_list(value, argument.real_type(), immediate);
+  if (value.isString()) {
+    arg.kind = wire::ArgKind::kString;
+    arg.text = value.toStringRef();
+    return arg;
+  }
+  if (value.isDevice()) {
+    arg.kind = wire::ArgKind::kDevice;
+    arg.integer = std::max<int64_t>(0, value.toDevice().index());
+    return arg;
+  }
+  return describe_number(value, immediate);
+}
+
+// Whether the exception in flight says that no shape function can answer.
+bool is_unimplemented(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const c10::NotImplementedError&) {
+    return true;
+  } catch (...) {
+    return Client::hooks().is_unimplemented(error);
+  }
+}
+
+// Ops whose saved statistics have one shape on Meta and another on a device, in eval mode.
+bool is_saved_statistic(const OpInfo& op, size_t result) {
+  return result > 0 && (op.name == "aten::native_batch_norm" || op.name == "aten::_native_batch_norm_legit" ||
+                        op.name == "aten::_batch_norm_with_update" || op.name == "aten::_batch_norm_no_update" ||
+                        op.name == "aten::_native_batch_norm_legit_no_training");
+}
+
+void add_tensor_result(OpEntry& entry, const at::Tensor& meta, size_t result) {
+  TensorPlan plan;
+  plan.defined = meta.defined();
+  if (plan.defined) plan = plan_of(meta.sizes(), meta.strides(), meta.scalar_type());
+  wire::Output output = promise_of(plan);
+  if (plan.defined && is_saved_statistic(*entry.op, result)) output.kind = wire::OutputKind::kOpaque;
+  entry.tensors.push_back(std::move(plan));
+  entry.description.outputs.push_back(std::move(output));
+}
+
+void add_alias(OpEntry& entry, size_t argument) {
+  entry.returns.push_back({ReturnPlan::Kind::kArgument, static_cast<uint32_t>(argument), 0, {}});
+  entry.description.outputs.push_back({wire::OutputKind::kAlias, {}});
+}
+
+// Results whose geometry Meta gave.
+void add_results(OpEntry& entry, const torch::jit::Stack& results) {
+  const OpInfo& op = *entry.op;
+  for (size_t r = 0; r < op.alias_of.size(); ++r) {
+    const c10::IValue& value = results[results.size() - op.alias_of.size() + r];
+    if (op.alias_of[r] >= 0) {
+      add_alias(entry, static_cast<size_t>(op.alias_of[r]));
+    } else if (value.isTensor()) {
+      entry.returns.push_back(
+          {ReturnPlan::Kind::kTensor, static_cast<uint32_t>(entry.tensors.size()), 1, {}});
+      add_tensor_result(entry, value.toTensor(), r);
+    } else if (value.isTensorList()) {
+      const auto list = value.toTensorVector();
+      entry.returns.push_back({ReturnPlan::Kind::kTensorList, static_cast<uint32_t>(entry.tensors.size()),
+                               static_cast<uint32_t>(list.size()), {}});
+      for (const at::Tensor& tensor : list) add_tensor_result(entry, tensor, r);
+    } else {
+      entry.returns.push_back({ReturnPlan::Kind::kConstant, 0, 0, value});
+    }
+  }
+}
+
+// Results that only the server can tell.
+void add_unknown_results(OpEntry& entry) {
+  const OpInfo& op = *entry.op;
+  for (size_t r = 0; r < op.alias_of.size(); ++r) {
+    const c10::TypePtr& type = op.schema->returns()[r].type();
+    if (op.alias_of[r] >= 0) {
+      add_alias(entry, static_cast<size_t>(op.alias_of[r]));
+    } else if (type->kind() == c10::TypeKind::TensorType) {
+      entry.replies = true;
+      entry.returns.push_back(
+          {ReturnPlan::Kind::kTensor, static_cast<uint32_t>(entry.tensors.size()), 1, {}});
+      entry.tensors.emplace_back();
+      entry.description.outputs.push_back({wire::OutputKind::kUnknown, {}});
+    } else {
+      TORCH_CHECK_NOT_IMPLEMENTED(type->kind() != c10::TypeKind::ListType, "rgpu: ", op.name,
+                                  " returns a list whose length only the server knows");
+      entry.replies = true;
+      entry.returns.push_back({ReturnPlan::Kind::kConstant, 0, 0, {}});
+    }
+  }
+}
+
+// Arguments that the Meta kernel resized: the caller must do the same before the op is sent.
+void note_resizes(OpEntry& entry, const c10::IValue* arguments, const c10::IValue* metas) {
+  const OpInfo& op = *entry.op;
+  for (size_t i = 0; i < op.rules.size(); ++i) {
+    const c10::AliasInfo* info = op.schema->arguments()[i].alias_info();
+    if (info == nullptr || !info->isWrite() || !arguments[i].isTensor()) continue;
+    const at::Tensor& before = arguments[i].toTensor();
+    const at::Tensor& after = metas[i].toTensor();
+    if (before.defined() && before.sizes() != after.sizes()) {
+      entry.resizes.push_back({static_cast<uint32_t>(i), after.sizes().vec(), after.strides().vec()});
+    }
+  }
+}
+
+}  // namespace
+
+wire::Arg describe_tensor(const at::Tensor& tensor) {
+  wire::Arg arg;
+  if (!tensor.defined()) return arg;
+  arg.tensor = meta_of(tensor);
+  const bool ours = tensor.device().type() == kDeviceType;
+  arg.kind = ours ? wire::ArgKind::kTensor : wire::ArgKind::kHostScalar;
+  if (!ours) arg.tensor.flags &= static_cast<uint8_t>(~wire::TensorMeta::kHasOffset);
+  return arg;
+}
+
+TensorPlan plan_of(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+  TensorPlan plan;
+  plan.dtype = c10::scalarTypeToTypeMeta(dtype);
+  plan.sizes = sizes.vec();
+  plan.strides = strides.vec();
+  plan.size_bytes = at::detail::computeStorageNbytes(sizes, strides, plan.dtype.itemsize());
+  plan.contiguous = at::detail::defaultStrides(sizes) == plan.strides;
+  return plan;
+}
+
+wire::Output promise_of(const TensorPlan& plan) {
+  wire::Output output;
+  output.kind = plan.defined ? wire::OutputKind::kNew : wire::OutputKind::kNone;
+  if (plan.defined) {
+    output.meta.dtype = static_cast<int8_t>(plan.dtype.toScalarType());
+    output.meta.sizes = plan.sizes;
+    output.meta.strides = plan.strides;
+  }
+  return output;
+}
+
+wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& stack) {
+  wire::OpTemplate description;
+  description.name = op.name;
+  description.overload = op.overload;
+  description.schema_hash = op.schema_hash;
+  description.random = op.random;
+  const size_t count = op.rules.size();
+  const c10::IValue* arguments = stack.data() + (stack.size() - count);
+  for (size_t i = 0; i < count; ++i) {
+    description.args.push_back(describe(arguments[i], op.schema->arguments()[i],
+                                        op.rules[i] == ArgRule::kImmediate));
+  }
+  return description;
+}
+
+void finish_entry(OpEntry& entry) {
+  entry.description.replies = entry.replies;
+  entry.new_handle_count = entry.description.new_handle_count();
+  entry.encoded = wire::encode_op_template(entry.description);
+}
+
+std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack) {
+  auto entry = std::make_unique<OpEntry>();
+  entry->op = &op;
+  entry->description = describe_arguments(op, stack);
+  const size_t count = op.rules.size();
+  const c10::IValue* arguments = stack.data() + (stack.size() - count);
+  bool known = !op.asks_server;
+  if (known) {
+    MetaArguments meta;
+    torch::jit::Stack metas;
+    for (size_t i = 0; i < count; ++i) metas.push_back(meta.convert(arguments[i]));
+    torch::jit::Stack results = metas;
+    try {
+      const MetaScope scope;
+      op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &results);
+    } catch (...) {
+      if (!is_unimplemented(std::current_exception())) throw;
+      known = false;
+    }
+    if (known) {
+      note_resizes(*entry, arguments, metas.data());
+      add_results(*entry, results);
+    }
+  }
+  if (!known) add_unknown_results(*entry);
+  finish_entry(*entry);
+  return entry;
+}
+
+}  // namespace rgpu::backend

@@ -1,0 +1,29 @@
+// Shape inference: what a call returns, asked of PyTorch's Meta key once per distinct call.
+//
+// Threading: any thread, without Client::issue_mutex(): Meta kernels written in Python take the GIL.
+// Errors:    whatever the Meta kernel raises for wrong shapes and dtypes, at the call, as on the CPU.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <memory>
+
+#include "torch_backend/ops/call_key.h"
+#include "torch_backend/ops/op_memory.h"
+
+namespace rgpu::backend {
+
+// An entry for the call in the last arguments of `stack`, without key and hash. Where PyTorch has
+// no shape function for it, or the shape depends on data, the entry `replies`.
+[[nodiscard]] std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack);
+
+// The wire's description of the arguments alone.
+[[nodiscard]] wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& stack);
+[[nodiscard]] wire::Arg describe_tensor(const at::Tensor& tensor);
+// Encodes `entry.description` and derives what follows from it.
+void finish_entry(OpEntry& entry);
+// A tensor of this geometry as plan and as promise to the server.
+[[nodiscard]] TensorPlan plan_of(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype);
+[[nodiscard]] wire::Output promise_of(const TensorPlan& plan);
+
+}  // namespace rgpu::backend
