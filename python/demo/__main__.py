@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -102,7 +103,9 @@ def _run_row(
 
 
 def _server_kind(server: Service) -> str:
-    return "cuda" if "cuda" in server.banner else "cpu"
+    """What its banner says it runs ops on: "cpu", "cuda"."""
+    found = re.search(r"device (\w+)", server.banner)
+    return found[1] if found else "cpu"
 
 
 def _run_rows(screen: _Screen, options: argparse.Namespace) -> tuple[dict[str, Figures], Setting]:

@@ -21,6 +21,7 @@ from typing import IO, Self
 from rgpu_launch.programs import find_program
 
 _PR_SET_PDEATHSIG = 1
+_LOG_PREFIX = re.compile(r"^\S+ \S+ \w \[\d+\] ")  # Date, time, level, process.
 _LISTENING = re.compile(r"\blistening on (\S+:\d+)")
 
 
@@ -74,7 +75,7 @@ class Service:
         if not self._spoke.wait(timeout_s) or self._address is None:
             self.stop()
             reason = (self.log().strip().splitlines() or ["it gave no address"])[-1]
-            raise ServiceError(f"{name} did not start: {reason}")
+            raise ServiceError(f"{name} did not start: {_LOG_PREFIX.sub('', reason)}")
         self.address: str = self._address
 
     def _read_output(self) -> None:
