@@ -231,6 +231,7 @@ size_t BatchEncoder::size_bytes() const noexcept {
 std::span<const std::byte> BatchEncoder::finish() {
   Columns& c = *columns_;
   c.builder.Clear();
+  c.builder.Align(alignof(uint64_t));  // Also without segments, as a reader wants it.
   c.blobs.clear();
   const uint8_t* at = c.template_bytes.data();
   for (const uint32_t size_bytes : c.template_sizes_bytes) {

@@ -252,10 +252,10 @@ TEST(MessagesDecode, HelloLimits) {
   EXPECT_EQ(error_of(decode_hello(with_bytes(4, 64))), "");
   EXPECT_EQ(error_of(decode_hello(with_bytes(4, 65))),
             "hello: token proof: 65 bytes are over the limit of 64");
-  for (const size_t size_bytes : {0, 16}) {
+  for (const size_t size_bytes : {0u, 16u}) {
     EXPECT_EQ(error_of(decode_hello(with_bytes(5, size_bytes))), "");
   }
-  for (const size_t size_bytes : {1, 15, 17}) {
+  for (const size_t size_bytes : {1u, 15u, 17u}) {
     EXPECT_EQ(error_of(decode_hello(with_bytes(5, size_bytes))),
               "hello: session to resume: not 16 bytes");
   }
