@@ -362,6 +362,19 @@ TEST(MessagesDecode, SharedPartsDoNotUnfold) {
             "reply: it unfolds into more than was sent");
 }
 
+TEST(MessagesDecode, VerifierTablesHaveALimit) {
+  const auto with_values = [](size_t count) {
+    Builder builder;
+    const Part value = table(builder, {scalar<uint8_t>(0, 8)});
+    const Part values = vector_of(builder, std::vector<Part>(count, value));
+    return decode_reply(finish(builder, table(builder, {part(3, values)})));
+  };
+  // The root is a table too. What verifies is refused a step later, since the values are shared.
+  EXPECT_EQ(error_of(with_values(limits::kVerifierTablesMax - 1)),
+            "reply: it unfolds into more than was sent");
+  EXPECT_EQ(error_of(with_values(limits::kVerifierTablesMax)), "reply: the body does not verify");
+}
+
 TEST(MessagesDecode, DamagedBodiesNeverCrash) {
   const auto read_all = [](std::span<const std::byte> body) {
     (void)decode_hello(body);
