@@ -123,7 +123,7 @@ TEST(Batch, TemplatesAndSegmentsRoundTrip) {
 TEST(Batch, TheBodyOfFinishIsAlignedForTheReader) {
   BatchEncoder encoder;
   for (unsigned i = 1; i < 40; ++i) {
-    encoder.add_record(0, 0, std::vector<Handle>{i}, {});
+    encoder.add_record(kFirstTemplate, 0, std::vector<Handle>{i}, some_bytes(i));
     auto reader = BatchReader::open(encoder.finish());  // Checks its argument's alignment.
     ASSERT_TRUE(reader) << i;
   }
