@@ -94,6 +94,11 @@ asio::awaitable<Status> Connection::on_hello_reply(FrameHeader header) {
   if (reply->code != Code::kOk) {
     co_return disconnected(server_name() + " refused the session: " + reply->message);
   }
+  if (reply->protocol_version != wire::kProtocolVersion) {
+    co_return disconnected(server_name() + " speaks rgpu protocol version " +
+                           std::to_string(reply->protocol_version) + ", this client version " +
+                           std::to_string(wire::kProtocolVersion));
+  }
   greeted_ = true;
   handshake_timer_.cancel();
   {
@@ -110,6 +115,7 @@ asio::awaitable<Status> Connection::on_goodbye(FrameHeader header) {
   const Result<wire::Goodbye> goodbye = wire::decode_goodbye(*body);
   std::string why = goodbye ? goodbye->message : goodbye.error().message();
   if (why.empty()) why = "no reason given";
+  if (!greeted_) co_return disconnected(server_name() + " refused the session: " + why);
   co_return disconnected(server_name() + " ended the session: " + why +
                          "; the session and its tensors are lost");
 }

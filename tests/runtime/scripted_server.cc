@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/time.h>
@@ -43,6 +44,35 @@ int listen_on_loopback(uint16_t& port) {
 
 }  // namespace
 
+ReceivedBatch decode_batch(std::span<const std::byte> body,
+                           std::vector<wire::OpTemplate>& templates) {
+  ReceivedBatch batch;
+  wire::BatchReader reader = require_value(wire::BatchReader::open(body));
+  for (uint32_t index = 0; index < reader.template_count(); ++index) {
+    batch.templates.push_back(require_value(wire::decode_op_template(reader.template_bytes(index))));
+    templates.push_back(batch.templates.back());
+  }
+  for (uint32_t index = 0; index < reader.record_count(); ++index) {
+    const auto [number, location] = require_value(reader.next());
+    wire::RecordShape shape;
+    if (number < wire::kFirstTemplate) {
+      shape = require_value(wire::command_shape(number));
+    } else {
+      const wire::OpTemplate& op = templates.at(number - wire::kFirstTemplate);
+      shape = {op.handle_count(), op.immediates_size_bytes()};
+    }
+    ReceivedRecord record{number, location, std::vector<wire::Handle>(shape.handle_count), {}};
+    require(reader.read_handles(record.handles).ok(), "handles");
+    const auto immediates = require_value(reader.read_immediates(shape.immediates_size_bytes));
+    record.immediates.assign(immediates.begin(), immediates.end());
+    if (record.is(wire::Command::kForgetTemplates)) templates.clear();
+    batch.records.push_back(std::move(record));
+  }
+  require(reader.finish().ok(), "a column has bytes left over");
+  for (const uint64_t size : reader.segments()) batch.segments.emplace_back(size);
+  return batch;
+}
+
 uint64_t ReceivedRecord::word(size_t index) const {
   uint64_t value = 0;
   require(immediates.size() >= (index + 1) * sizeof(value), "a record's immediates are short");
@@ -70,6 +100,10 @@ uint16_t ScriptedServer::closed_port() {
 void ScriptedServer::accept() {
   socket_ = ::accept(listener_, nullptr, nullptr);
   require(socket_ >= 0, "nobody connected");
+  batches_ = 0;
+  templates_.clear();
+  const int on = 1;
+  ::setsockopt(socket_, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   const timeval deadline{10, 0};
   ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &deadline, sizeof(deadline));
 }
@@ -102,34 +136,13 @@ FrameHeader ScriptedServer::read_header() {
 }
 
 ReceivedBatch ScriptedServer::read_batch() {
-  ReceivedBatch batch;
-  batch.header = read_header();
-  require(batch.header.kind == static_cast<uint16_t>(FrameKind::kBatch), "expected a batch");
-  require(batch.header.sequence == ++batches_, "a batch is missing");
-  const std::vector<std::byte> body = read_bytes(batch.header.body_size_bytes);
-  wire::BatchReader reader = require_value(wire::BatchReader::open(body));
-  for (uint32_t index = 0; index < reader.template_count(); ++index) {
-    batch.templates.push_back(require_value(wire::decode_op_template(reader.template_bytes(index))));
-    templates_.push_back(batch.templates.back());
-  }
-  for (uint32_t index = 0; index < reader.record_count(); ++index) {
-    const auto [number, location] = require_value(reader.next());
-    wire::RecordShape shape;
-    if (number < wire::kFirstTemplate) {
-      shape = require_value(wire::command_shape(number));
-    } else {
-      const wire::OpTemplate& op = templates_.at(number - wire::kFirstTemplate);
-      shape = {op.handle_count(), op.immediates_size_bytes()};
-    }
-    ReceivedRecord record{number, location, std::vector<wire::Handle>(shape.handle_count), {}};
-    require(reader.read_handles(record.handles).ok(), "handles");
-    const auto immediates = require_value(reader.read_immediates(shape.immediates_size_bytes));
-    record.immediates.assign(immediates.begin(), immediates.end());
-    if (record.is(wire::Command::kForgetTemplates)) templates_.clear();
-    batch.records.push_back(std::move(record));
-  }
-  require(reader.finish().ok(), "a column has bytes left over");
-  for (const uint64_t size : reader.segments()) batch.segments.push_back(read_bytes(size));
+  const FrameHeader header = read_header();
+  require(header.kind == static_cast<uint16_t>(FrameKind::kBatch), "expected a batch");
+  require(header.sequence == ++batches_, "a batch is missing");
+  ReceivedBatch batch = decode_batch(read_bytes(header.body_size_bytes), templates_);
+  batch.header = header;
+  require(header.segment_count == batch.segments.size(), "the header's segment count is wrong");
+  for (std::vector<std::byte>& segment : batch.segments) segment = read_bytes(segment.size());
   return batch;
 }
 

@@ -38,6 +38,10 @@ struct ReceivedBatch {
   std::vector<std::vector<std::byte>> segments;
 };
 
+// The templates and records of a batch's body. `templates`: those since they were last forgotten.
+[[nodiscard]] ReceivedBatch decode_batch(std::span<const std::byte> body,
+                                         std::vector<wire::OpTemplate>& templates);
+
 class ScriptedServer {
  public:
   ScriptedServer();  // Listens on a free port of the loopback interface.
@@ -85,7 +89,7 @@ class ScriptedServer {
   int socket_ = -1;
   uint16_t port_ = 0;
   uint64_t batches_ = 0;
-  std::vector<wire::OpTemplate> templates_;  // Since they were last forgotten.
+  std::vector<wire::OpTemplate> templates_;
 };
 
 // A template whose records carry so many handles and 8 bytes of immediates for each scalar.
