@@ -1,0 +1,56 @@
+// rgpu-opserver: the executable. Options, logging, and which engine runs the ops.
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+
+#include "server/listener.h"
+#include "server/options.h"
+#include "server/torch/torch_engine.h"
+
+namespace {
+
+void exit_with_parent() {
+  const pid_t parent = getppid();
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  if (getppid() != parent) std::exit(EXIT_SUCCESS);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  using namespace rgpu::server;
+  const ParsedOptions parsed = parse_options(argc, argv);
+  if (!parsed.run) return parsed.exit_status;
+  const Options& options = parsed.options;
+  if (options.exit_with_parent) exit_with_parent();
+  spdlog::set_default_logger(spdlog::stderr_color_mt("rgpu"));
+  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %L [%P] %v");
+
+  TorchEngineOptions engine_options{options.device, options.devices, options.threads};
+  const rgpu::Result<std::string> device = resolve_device_type(engine_options);
+  if (!device) {
+    spdlog::error("{}", device.error().message());
+    return EXIT_FAILURE;
+  }
+  engine_options.device = *device;
+  const auto listener = std::make_shared<Listener>(options, [engine_options](const auto& context) {
+    return make_torch_engine(engine_options, context);
+  });
+  const rgpu::Status opened = listener->open();
+  if (!opened.ok()) {
+    spdlog::error("{}", opened.message());
+    return EXIT_FAILURE;
+  }
+  std::printf("rgpu-opserver listening on %s:%u (device %s, PyTorch %s)\n",
+              options.bind_address.c_str(), listener->port(), device->c_str(), torch_version());
+  std::fflush(stdout);
+  listener->run();
+  return EXIT_SUCCESS;
+}

@@ -1,0 +1,42 @@
+#include "server/options.h"
+
+#include <CLI/CLI.hpp>
+
+namespace rgpu::server {
+
+ParsedOptions parse_options(int argc, const char* const* argv) {
+  ParsedOptions parsed;
+  Options& options = parsed.options;
+  CLI::App app("Runs PyTorch ops for rgpu clients: one worker process a session.", "rgpu-opserver");
+  app.add_option("--device", options.device, "Where ops run. auto: an accelerator if there is one")
+      ->check(CLI::IsMember({"auto", "cuda", "cpu"}))
+      ->capture_default_str();
+  app.add_option("--devices", options.devices, "With the CPU: how many devices clients see")
+      ->check(CLI::Range(1, 64))
+      ->capture_default_str();
+  app.add_option("--threads", options.threads, "ATen threads of each session; 0: one per core")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--bind", options.bind_address,
+                 "Address to listen on. Anything but loopback lets ANYONE who reaches it run ops")
+      ->check(CLI::ValidIPV4)
+      ->capture_default_str();
+  app.add_option("--port", options.port, "TCP port; 0: a free one, printed")->capture_default_str();
+  app.add_option("--max-sessions", options.sessions_max, "Sessions at once; more are refused")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--log-level", options.log_level, "What goes to stderr")
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}))
+      ->capture_default_str();
+  app.add_flag("--exit-with-parent", options.exit_with_parent,
+               "End when the process that started this one ends");
+  try {
+    app.parse(argc, argv);
+    parsed.run = true;
+  } catch (const CLI::ParseError& error) {
+    parsed.exit_status = app.exit(error);
+  }
+  return parsed;
+}
+
+}  // namespace rgpu::server

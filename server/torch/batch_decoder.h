@@ -1,0 +1,54 @@
+// BatchDecoder: records to steps. All that must happen in session order happens here: templates are
+// defined and forgotten, handles are defined, looked up and freed, streams change.
+//
+// Threading: the decode thread's alone.
+// Errors:    what a correct client cannot have sent ends the session, through the EngineSink.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "server/executor.h"
+#include "server/torch/engine_state.h"
+#include "server/torch/geometry.h"
+#include "server/torch/handle_table.h"
+#include "server/torch/progress.h"
+#include "server/torch/stream_runner.h"
+
+namespace rgpu::server {
+
+class BatchDecoder {
+ public:
+  BatchDecoder(EngineState& state, Executor& executor);
+  void set_client_torch_version(std::string version) { client_torch_version_ = std::move(version); }
+  void decode(std::unique_ptr<IncomingBatch> batch);
+
+ private:
+  [[nodiscard]] Status decode_records(const std::shared_ptr<BatchInProgress>& batch);
+  [[nodiscard]] Status define_templates(wire::BatchReader& reader);
+  [[nodiscard]] Status decode_op(wire::BatchReader& reader, uint32_t number, Step& step);
+  [[nodiscard]] Status decode_command(IncomingBatch& batch, uint32_t number, Step& step);
+  [[nodiscard]] Status resolve_command_handle(wire::Handle handle, Step& step);
+  [[nodiscard]] Status add_new_handle(wire::Handle handle);
+  void start_run(const std::shared_ptr<BatchInProgress>& batch);
+  void submit_run(bool is_last);
+
+  EngineState& state_;
+  Executor& executor_;
+  std::string client_torch_version_;
+  GeometryTable geometries_;
+  HandleTable handles_;
+  std::shared_ptr<OpPlans> plans_ = std::make_shared<OpPlans>();
+  Progress progress_;
+  std::unordered_map<uint32_t, std::unique_ptr<StreamRunner>> runners_;
+  std::unique_ptr<TorchRun> run_;           // The one being filled.
+  std::vector<wire::Handle> record_handles_;
+  uint32_t stream_ = 0;
+  uint32_t next_segment_ = 0;
+  uint64_t last_run_id_ = 0;
+};
+
+}  // namespace rgpu::server

@@ -1,0 +1,403 @@
+#include "server/torch/op_launch.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstring>
+#include <utility>
+
+#include "server/crash_report.h"
+#include "server/torch/op_results.h"
+#include "server/torch/remote_error.h"
+
+namespace rgpu::server {
+namespace {
+
+using Source = ArgPlan::Source;
+using Target = ArgPlan::Target;
+using wire::ArgKind;
+using wire::OutputKind;
+
+uint64_t mix(uint64_t value) {  // splitmix64
+  value += 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+Status invalid(const OpPlan& plan, const std::string& message) {
+  return {Code::kInvalidArgument, "op " + plan.full_name + ": " + message};
+}
+
+at::Tensor host_scalar(const Geometry& geometry, const std::byte* value) {
+  at::Tensor tensor = at::empty({}, at::TensorOptions(geometry.dtype));
+  std::memcpy(tensor.mutable_data_ptr(), value, geometry.itemsize_bytes);
+  if (geometry.conj) tensor.unsafeGetTensorImpl()->_set_conj(true);
+  if (geometry.neg) tensor.unsafeGetTensorImpl()->_set_neg(true);
+  if (geometry.wrapped_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
+  return tensor;
+}
+
+void wait_for_downloads(const Slot& slot) {
+  if (!slot.downloads) return;
+  for (uint32_t left = *slot.downloads; left != 0; left = *slot.downloads) {
+    slot.downloads->wait(left);
+  }
+}
+
+}  // namespace
+
+// Reads a record's immediates in order. Their size was checked when the batch was decoded.
+class OpLauncher::Immediates {
+ public:
+  explicit Immediates(const std::byte* at) : at_(at) {}
+  template <typename T>
+  T read() {
+    T value;
+    std::memcpy(&value, at_, sizeof value);
+    at_ += sizeof value;
+    return value;
+  }
+  const std::byte* skip(size_t size_bytes) { return std::exchange(at_, at_ + size_bytes); }
+
+  c10::IValue scalar(const ArgPlan& arg) {
+    switch (arg.kind) {
+      case ArgKind::kScalarDouble: return real(read<double>(), arg.target);
+      case ArgKind::kScalarComplex: {
+        const auto real_part = read<double>();
+        return {c10::complex<double>(real_part, read<double>())};
+      }
+      default: break;
+    }
+    const auto integer = read<int64_t>();
+    const bool is_bool = arg.kind == ArgKind::kScalarBool && arg.target == Target::kNumber;
+    if (is_bool || arg.target == Target::kBool) return {integer != 0};
+    if (arg.target == Target::kFloat) return {static_cast<double>(integer)};
+    return {integer};
+  }
+
+ private:
+  static c10::IValue real(double value, Target target) {
+    if (target == Target::kInt) return {static_cast<int64_t>(value)};
+    return {value};
+  }
+
+  const std::byte* at_;
+};
+
+Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& replies) {
+  const OpPlan& plan = *record.plan;
+  if (skip(record, replies)) return {};
+  crash_report::note_op(plan.full_name.c_str());
+  if (plan.any_written) {
+    for (uint32_t i = 0; i < plan.input_count; ++i) {
+      if (plan.input_written[i] != 0) wait_for_downloads(*record.handles[i]);
+    }
+  }
+  Status status;
+  try {
+    status = build_stack(record);
+    if (status.ok()) {
+      if (plan.builtin == OpPlan::Builtin::kGraphBackward) {
+        call_graph_backward(record);
+      } else {
+        call_seeded(plan);
+      }
+      wire::Reply reply;
+      bind_results(record, plan.replies ? &reply : nullptr);
+      if (plan.replies) {
+        std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
+        replies.push_back({std::move(reply), {}, nullptr});
+      }
+    }
+  } catch (...) {
+    fail(record, to_remote_error(std::current_exception()), replies);
+  }
+  if (plan.any_written) recheck_written(record);
+  stack_.clear();
+  leaves_.clear();
+  results_.clear();
+  crash_report::note_op(nullptr);
+  return status;
+}
+
+// ---- Failure ------------------------------------------------------------------------------------
+
+bool OpLauncher::skip(const OpRecord& record, std::vector<OutgoingReply>& replies) {
+  const OpPlan& plan = *record.plan;
+  PoisonPtr poison;
+  for (uint32_t i = 0; i < plan.input_count && !poison; ++i) poison = record.handles[i]->poison;
+  if (!poison) {
+    if (!plan.refusal) return false;
+    fail(record, *plan.refusal, replies);
+    return true;
+  }
+  poison_all(record, poison);
+  if (plan.replies) {
+    wire::Reply reply;
+    std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
+    reply.failed = true;
+    reply.error = poison->error;
+    poison->reported = true;
+    replies.push_back({std::move(reply), {}, nullptr});
+  }
+  return true;
+}
+
+void OpLauncher::poison_all(const OpRecord& record, const PoisonPtr& poison) {
+  const OpPlan& plan = *record.plan;
+  for (uint32_t i = 0; i < plan.handle_count; ++i) {
+    if (i < plan.input_count && plan.input_written[i] == 0) continue;
+    Slot& slot = *record.handles[i];
+    if (!slot.poison) slot.poison = poison;
+  }
+}
+
+void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
+                      std::vector<OutgoingReply>& replies) {
+  const OpPlan& plan = *record.plan;
+  error.op = plan.name;
+  error.arguments = arguments_text(plan);
+  error.location = record.location;
+  const auto poison = std::make_shared<Poison>(std::move(error));
+  poison_all(record, poison);
+  if (plan.replies) {
+    wire::Reply reply;
+    std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
+    reply.failed = true;
+    reply.error = poison->error;
+    poison->reported = true;
+    replies.push_back({std::move(reply), {}, nullptr});
+    return;
+  }
+  state_.errors.add(poison);
+}
+
+void OpLauncher::recheck_written(const OpRecord& record) {
+  const OpPlan& plan = *record.plan;
+  for (uint32_t i = 0; i < plan.input_count; ++i) {
+    if (plan.input_written[i] == 0 || record.handles[i]->opaque) continue;
+    if (record.handles[i]->home_stream != stream_) continue;
+    record.handles[i]->recheck_tensor(*plan.input_geometries[i]);
+  }
+}
+
+// ---- Arguments ----------------------------------------------------------------------------------
+
+Status OpLauncher::build_stack(const OpRecord& record) {
+  Immediates immediates(record.immediates);
+  next_input_ = 0;
+  values_.clear();
+  for (const ArgPlan& arg : record.plan->args) {
+    RGPU_RETURN_IF_ERROR(push(arg, record, immediates));
+  }
+  if (record.plan->random) {
+    seed_ = immediates.read<uint64_t>();
+    offset_ = immediates.read<uint64_t>();
+  }
+  return {};
+}
+
+Status OpLauncher::push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates) {
+  switch (arg.source) {
+    case Source::kConstant:
+      stack_.push_back(arg.constant);
+      return {};
+    case Source::kTensor: {
+      // The graph is the one input that is no tensor.
+      const bool is_graph = record.plan->builtin == OpPlan::Builtin::kGraphBackward;
+      if (is_graph) {
+        ++next_input_;
+        if (arg.use.has_offset) immediates.skip(sizeof(int64_t));
+        stack_.emplace_back();
+        return {};
+      }
+      Result<at::Tensor> tensor = input(arg, record, immediates);
+      if (!tensor) return tensor.error();
+      stack_.emplace_back(*std::move(tensor));
+      return {};
+    }
+    case Source::kHostScalar:
+      stack_.emplace_back(host_scalar(*arg.use.geometry, immediates.skip(16)));
+      return {};
+    case Source::kScalar:
+      stack_.push_back(immediates.scalar(arg));
+      return {};
+    case Source::kTensorList:
+      return push_tensor_list(arg, record, immediates);
+    case Source::kScalarList: {
+      c10::List<at::Scalar> list;
+      list.reserve(arg.items.size());
+      for (const ArgPlan& item : arg.items) list.push_back(immediates.scalar(item).toScalar());
+      stack_.emplace_back(std::move(list));
+      return {};
+    }
+  }
+  return {};
+}
+
+Result<at::Tensor> OpLauncher::input(const ArgPlan& arg, const OpRecord& record,
+                                     Immediates& immediates) {
+  Slot& slot = *record.handles[next_input_++];
+  const Geometry& geometry = *arg.use.geometry;
+  const int64_t offset = arg.use.has_offset ? immediates.read<int64_t>() : 0;
+  at::Tensor tensor;
+  if (slot.opaque) {
+    if (slot.graph) return invalid(*record.plan, "a kept graph is no tensor");
+    tensor = slot.opaque_tensor;
+  } else {
+    if (!slot.storage() || !geometry.fits(slot.size_bytes(), offset)) {
+      return invalid(*record.plan, geometry.to_string() + " at offset " + std::to_string(offset) +
+                                       " is outside its storage of " +
+                                       std::to_string(slot.size_bytes()) + " bytes");
+    }
+    // The ready tensor is one stream's; the others make their own.
+    tensor = slot.home_stream == stream_ ? slot.tensor(geometry, offset)
+                                         : geometry.make_tensor(slot.storage(), offset);
+  }
+  if (!arg.use.requires_grad) return tensor;
+  tensor = tensor.detach().requires_grad_(true);
+  leaves_.push_back(tensor);
+  return tensor;
+}
+
+Status OpLauncher::push_tensor_list(const ArgPlan& arg, const OpRecord& record,
+                                    Immediates& immediates) {
+  c10::List<at::Tensor> list;
+  c10::List<std::optional<at::Tensor>> optional_list;
+  if (arg.optional_items) {
+    optional_list.reserve(arg.items.size());
+  } else {
+    list.reserve(arg.items.size());
+  }
+  for (const ArgPlan& item : arg.items) {
+    std::optional<at::Tensor> tensor;
+    if (item.source == Source::kTensor) {
+      Result<at::Tensor> found = input(item, record, immediates);
+      if (!found) return found.error();
+      tensor = *std::move(found);
+    }
+    if (arg.optional_items) {
+      optional_list.push_back(std::move(tensor));
+    } else {
+      list.push_back(tensor ? *std::move(tensor) : at::Tensor());
+    }
+  }
+  if (arg.optional_items) {
+    stack_.emplace_back(std::move(optional_list));
+  } else {
+    stack_.emplace_back(std::move(list));
+  }
+  return {};
+}
+
+// ---- The call -----------------------------------------------------------------------------------
+
+void OpLauncher::call_seeded(const OpPlan& plan) {
+  if (!plan.random) {
+    call(plan);
+    return;
+  }
+  const std::lock_guard lock(state_.random_mutex);
+  at::Generator generator = at::globalContext().defaultGenerator(state_.device);
+  {
+    const std::lock_guard generator_lock(generator.mutex());
+    if (state_.device.is_cpu()) {
+      generator.set_current_seed(mix(seed_ ^ mix(offset_)));
+    } else {
+      generator.set_current_seed(seed_);
+      generator.set_offset(offset_);
+    }
+  }
+  call(plan);
+}
+
+void OpLauncher::call(const OpPlan& plan) {
+  if (plan.keeps_graph) {
+    const at::AutoGradMode grad(true);
+    plan.op->callBoxed(stack_);
+    return;
+  }
+  const at::AutoDispatchBelowADInplaceOrView below;
+  plan.op->callBoxed(stack_);
+}
+
+void OpLauncher::call_graph_backward(const OpRecord& record) {
+  const OpPlan& plan = *record.plan;
+  const std::shared_ptr<KeptGraph> graph = record.handles[0]->graph;
+  TORCH_CHECK(graph != nullptr, "the first argument is no kept graph");
+  const auto wanted = stack_[1].toOptionalTensorVector();
+  TORCH_CHECK(wanted.size() == graph->outputs.size(), "the graph has ", graph->outputs.size(),
+              " outputs, but there are ", wanted.size(), " gradients");
+  const bool retain_graph = plan.args.size() > 2 && stack_[2].toBool();
+  std::vector<at::Tensor> outputs;
+  std::vector<at::Tensor> gradients;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!wanted[i] || !wanted[i]->defined() || !graph->outputs[i].requires_grad()) continue;
+    outputs.push_back(graph->outputs[i]);
+    gradients.push_back(*wanted[i]);
+  }
+  std::vector<at::Tensor> found(graph->leaves.size());
+  if (!outputs.empty()) {
+    found = torch::autograd::grad(outputs, graph->leaves, gradients, retain_graph,
+                                  /*create_graph=*/false, /*allow_unused=*/true);
+  }
+  for (size_t i = 0; i < found.size() && i < plan.outputs.size(); ++i) {
+    if (found[i].defined() || plan.outputs[i].kind != OutputKind::kNew) continue;
+    found[i] = at::zeros(graph->leaves[i].sizes(), graph->leaves[i].options());
+  }
+  stack_.clear();
+  for (at::Tensor& gradient : found) stack_.emplace_back(std::move(gradient));
+}
+
+// ---- Results ------------------------------------------------------------------------------------
+
+void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
+  const OpPlan& plan = *record.plan;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  for (c10::IValue& value : stack_) flatten_result(std::move(value), results_, values_);
+  stack_.clear();
+  TORCH_CHECK(results_.size() == plan.outputs.size(), "the op returned ", results_.size(),
+              " tensors, the client promised ", plan.outputs.size());
+  std::shared_ptr<KeptGraph> graph;
+  if (plan.keeps_graph) {
+    graph = std::make_shared<KeptGraph>();
+    graph->leaves = std::move(leaves_);
+    for (at::Tensor& result : results_) {
+      if (!result.defined()) continue;
+      if (result.is_floating_point() || result.is_complex()) graph->outputs.push_back(result);
+      result = result.detach();
+    }
+  }
+  uint32_t next = plan.input_count;
+  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+    const OutputPlan& output = plan.outputs[i];
+    if (output.kind == OutputKind::kAlias || output.kind == OutputKind::kNone) continue;
+    Slot& slot = *record.handles[next++];
+    if (output.kind == OutputKind::kOpaque) {
+      slot.opaque = true;
+      slot.opaque_tensor = std::move(results_[i]);
+    } else if (output.kind == OutputKind::kUnknown) {
+      reply->metas.push_back(bind_unknown(std::move(results_[i]), slot));
+    } else {
+      // A kept graph holds its outputs, which is one more owner; more than that saved the result.
+      const size_t owners_max = graph && output.geometry->is_differentiable() ? 2 : 1;
+      const auto broken =
+          bind_new(std::move(results_[i]), *output.geometry, owners_max, slot);
+      TORCH_CHECK(!broken, "output ", i, " of ", plan.full_name, ": ", *broken,
+                  " (the shapes of client and server disagree)");
+    }
+  }
+  if (graph) {
+    record.handles[next]->opaque = true;
+    record.handles[next]->graph = std::move(graph);
+  }
+  if (reply != nullptr) reply->values = std::move(values_);
+}
+
+}  // namespace rgpu::server

@@ -1,0 +1,64 @@
+// OpLauncher: runs one record of an op on one stream: stack, call, results.
+//
+// Threading: one launcher a stream, used by the thread that runs it.
+// Errors:    an op's failure poisons what it would have made or changed. A Status is for what a
+//            correct client cannot have sent (a tensor outside its storage), and ends the session.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "server/engine.h"
+#include "server/torch/engine_state.h"
+#include "server/torch/op_plan.h"
+#include "server/torch/slot.h"
+
+namespace rgpu::server {
+
+struct OpRecord {
+  const OpPlan* plan = nullptr;
+  std::span<SlotPtr> handles;     // As many as the plan says.
+  const std::byte* immediates = nullptr;
+  uint32_t location = 0;
+};
+
+class OpLauncher {
+ public:
+  OpLauncher(EngineState& state, uint32_t stream) : state_(state), stream_(stream) {}
+  // Appends the record's reply, if it has one.
+  [[nodiscard]] Status launch(const OpRecord& record, std::vector<OutgoingReply>& replies);
+
+ private:
+  class Immediates;
+
+  [[nodiscard]] bool skip(const OpRecord& record, std::vector<OutgoingReply>& replies);
+  [[nodiscard]] Status build_stack(const OpRecord& record);
+  [[nodiscard]] Status push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates);
+  [[nodiscard]] Result<at::Tensor> input(const ArgPlan& arg, const OpRecord& record,
+                                         Immediates& immediates);
+  [[nodiscard]] Status push_tensor_list(const ArgPlan& arg, const OpRecord& record,
+                                        Immediates& immediates);
+  void call(const OpPlan& plan);
+  void call_seeded(const OpPlan& plan);
+  void call_graph_backward(const OpRecord& record);
+  void bind_results(const OpRecord& record, wire::Reply* reply);
+  void poison_all(const OpRecord& record, const PoisonPtr& poison);
+  void fail(const OpRecord& record, wire::RemoteError error, std::vector<OutgoingReply>& replies);
+  void recheck_written(const OpRecord& record);
+
+  EngineState& state_;
+  const uint32_t stream_;
+  torch::jit::Stack stack_;
+  std::vector<at::Tensor> leaves_;  // Of the record that runs, if it keeps its graph.
+  std::vector<at::Tensor> results_;
+  std::vector<wire::Arg> values_;
+  uint32_t next_input_ = 0;
+  uint64_t seed_ = 0;
+  uint64_t offset_ = 0;
+};
+
+}  // namespace rgpu::server

@@ -1,0 +1,332 @@
+#include "server/torch/op_plan.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <ATen/core/List.h>
+#include <ATen/core/jit_type.h>
+#include <torch/version.h>
+
+#include <utility>
+
+#include "server/torch/op_policy.h"
+
+namespace rgpu::server {
+namespace {
+
+using wire::Arg;
+using wire::ArgKind;
+using wire::OutputKind;
+using wire::TensorMeta;
+using Source = ArgPlan::Source;
+using Target = ArgPlan::Target;
+
+Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
+
+// What the schema wants of one argument, without its Optional.
+struct Wanted {
+  explicit Wanted(const c10::Type& declared) : type(&declared) {
+    if (type->kind() != c10::TypeKind::OptionalType) return;
+    optional = true;
+    type = type->containedType(0).get();
+  }
+  [[nodiscard]] c10::TypeKind kind() const { return type->kind(); }
+
+  const c10::Type* type;
+  bool optional = false;
+};
+
+Status mismatch(const Wanted& wanted) {
+  return invalid("an argument does not fit the schema's " + wanted.type->str());
+}
+
+template <typename T, typename Values>
+c10::IValue list_of(const Values& values) {
+  c10::List<T> list;
+  list.reserve(values.size());
+  for (const auto& value : values) list.push_back(static_cast<T>(value));
+  return list;
+}
+
+Result<c10::IValue> number_constant(const Arg& arg, const Wanted& wanted) {
+  const bool is_real = arg.kind == ArgKind::kDouble;
+  switch (wanted.kind()) {
+    case c10::TypeKind::IntType:
+      if (is_real || arg.kind == ArgKind::kComplex) return mismatch(wanted);
+      return c10::IValue(arg.integer);
+    case c10::TypeKind::BoolType:
+      if (is_real || arg.kind == ArgKind::kComplex) return mismatch(wanted);
+      return c10::IValue(arg.integer != 0);
+    case c10::TypeKind::FloatType:
+      if (arg.kind == ArgKind::kComplex) return mismatch(wanted);
+      return c10::IValue(is_real ? arg.real : static_cast<double>(arg.integer));
+    case c10::TypeKind::NumberType:
+      if (arg.kind == ArgKind::kComplex) {
+        return c10::IValue(c10::complex<double>(arg.reals.at(0), arg.reals.at(1)));
+      }
+      if (is_real) return c10::IValue(arg.real);
+      if (arg.kind == ArgKind::kBool) return c10::IValue(arg.integer != 0);
+      return c10::IValue(arg.integer);
+    default:
+      return mismatch(wanted);
+  }
+}
+
+Result<c10::IValue> list_constant(const Arg& arg, const Wanted& wanted) {
+  if (wanted.kind() != c10::TypeKind::ListType) return mismatch(wanted);
+  const c10::TypeKind element = wanted.type->containedType(0)->kind();
+  if (element == c10::TypeKind::IntType && arg.kind == ArgKind::kIntList) {
+    return list_of<int64_t>(arg.integers);
+  }
+  if (element == c10::TypeKind::FloatType && arg.kind == ArgKind::kDoubleList) {
+    return list_of<double>(arg.reals);
+  }
+  if (element == c10::TypeKind::FloatType && arg.kind == ArgKind::kIntList) {
+    return list_of<double>(arg.integers);
+  }
+  if (element == c10::TypeKind::BoolType && arg.kind == ArgKind::kBoolList) {
+    return list_of<bool>(arg.integers);
+  }
+  return mismatch(wanted);
+}
+
+Result<c10::IValue> constant(const Arg& arg, const Wanted& wanted, const PlanContext& context) {
+  if (wanted.kind() == c10::TypeKind::GeneratorType) return c10::IValue();
+  switch (arg.kind) {
+    case ArgKind::kNone:
+      if (wanted.optional) return c10::IValue();
+      if (wanted.kind() == c10::TypeKind::TensorType) return c10::IValue(at::Tensor());
+      return mismatch(wanted);
+    case ArgKind::kBool:
+    case ArgKind::kInt:
+    case ArgKind::kDouble:
+    case ArgKind::kComplex:
+      return number_constant(arg, wanted);
+    case ArgKind::kString:
+      if (wanted.kind() != c10::TypeKind::StringType) return mismatch(wanted);
+      return c10::IValue(arg.text);
+    case ArgKind::kDevice: {
+      if (wanted.kind() != c10::TypeKind::DeviceObjType) return mismatch(wanted);
+      // The CPU's logical devices are all one to PyTorch.
+      if (context.device_type == c10::DeviceType::CPU) return c10::IValue(c10::Device("cpu"));
+      if (arg.integer < -1 || arg.integer > 127) return invalid("a device index out of range");
+      return c10::IValue(
+          c10::Device(context.device_type, static_cast<c10::DeviceIndex>(arg.integer)));
+    }
+    default:
+      return list_constant(arg, wanted);
+  }
+}
+
+class Planner {
+ public:
+  Planner(const wire::OpTemplate& op, const PlanContext& context, OpPlan& plan)
+      : op_(op), context_(context), plan_(plan) {}
+
+  Status plan_args(const c10::FunctionSchema& schema) {
+    if (op_.args.size() != schema.arguments().size()) {
+      return invalid(std::to_string(op_.args.size()) + " arguments where the schema has " +
+                     std::to_string(schema.arguments().size()));
+    }
+    for (size_t i = 0; i < op_.args.size(); ++i) {
+      const c10::Argument& argument = schema.arguments()[i];
+      // Batch norms change their running statistics without saying so in the schema.
+      written_ = (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
+                 argument.name() == "running_mean" || argument.name() == "running_var";
+      plan_.args.emplace_back();
+      Status status = plan_arg(op_.args[i], Wanted(*argument.type()), plan_.args.back());
+      if (!status.ok()) return status.with_context("argument '" + argument.name() + "'");
+    }
+    return {};
+  }
+
+  // graph_backward(graph, Tensor?[] grad_outputs, bool retain_graph=False)
+  Status plan_graph_backward_args() {
+    const bool two = op_.args.size() == 2;
+    if ((!two && op_.args.size() != 3) || op_.args[0].kind != ArgKind::kTensor ||
+        op_.args[1].kind != ArgKind::kTensorList || (!two && op_.args[2].kind != ArgKind::kBool)) {
+      return invalid("the arguments must be a graph, a list of gradients and perhaps a bool");
+    }
+    static const c10::TypePtr list = c10::ListType::create(c10::OptionalType::ofTensor());
+    plan_.args.resize(op_.args.size());
+    RGPU_RETURN_IF_ERROR(plan_arg(op_.args[0], Wanted(*c10::TensorType::get()), plan_.args[0]));
+    RGPU_RETURN_IF_ERROR(plan_arg(op_.args[1], Wanted(*list), plan_.args[1]));
+    if (two) return {};
+    return plan_arg(op_.args[2], Wanted(*c10::BoolType::get()), plan_.args[2]);
+  }
+
+  Status plan_outputs() {
+    size_t count = op_.outputs.size();
+    if (op_.keeps_graph) {
+      if (count == 0 || op_.outputs.back().kind != OutputKind::kOpaque) {
+        return invalid("the last output of an op that keeps its graph must be opaque");
+      }
+      --count;
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const wire::Output& output = op_.outputs[i];
+      if (output.kind == OutputKind::kUnknown && !op_.replies) {
+        return invalid("an output of unknown geometry without a reply");
+      }
+      plan_.outputs.push_back({output.kind, nullptr});
+      if (output.kind != OutputKind::kNew) continue;
+      Result<GeometryPtr> geometry = context_.geometries.intern(output.meta);
+      if (!geometry) return geometry.error().with_context("output " + std::to_string(i));
+      plan_.outputs.back().geometry = *std::move(geometry);
+    }
+    return {};
+  }
+
+ private:
+  Status plan_arg(const Arg& arg, const Wanted& wanted, ArgPlan& plan) {
+    plan.kind = arg.kind;
+    switch (arg.kind) {
+      case ArgKind::kTensor:
+        if (wanted.kind() != c10::TypeKind::TensorType) return mismatch(wanted);
+        plan.source = Source::kTensor;
+        return plan_tensor(arg.tensor, plan);
+      case ArgKind::kHostScalar: {
+        if (wanted.kind() != c10::TypeKind::TensorType) return mismatch(wanted);
+        plan.source = Source::kHostScalar;
+        TensorMeta meta = arg.tensor;
+        meta.sizes.clear();
+        meta.strides.clear();
+        return intern(meta, plan);
+      }
+      case ArgKind::kScalarInt:
+      case ArgKind::kScalarDouble:
+      case ArgKind::kScalarComplex:
+      case ArgKind::kScalarBool:
+        return plan_scalar(wanted, plan);
+      case ArgKind::kTensorList:
+      case ArgKind::kScalarList:
+        return plan_list(arg, wanted, plan);
+      default: {
+        Result<c10::IValue> value = constant(arg, wanted, context_);
+        if (!value) return value.error();
+        plan.constant = *std::move(value);
+        return {};
+      }
+    }
+  }
+
+  Status intern(const TensorMeta& meta, ArgPlan& plan) {
+    Result<GeometryPtr> geometry = context_.geometries.intern(meta);
+    if (!geometry) return geometry.error();
+    plan.use.geometry = *std::move(geometry);
+    return {};
+  }
+
+  Status plan_tensor(const TensorMeta& meta, ArgPlan& plan) {
+    RGPU_RETURN_IF_ERROR(intern(meta, plan));
+    plan.use.has_offset = (meta.flags & TensorMeta::kHasOffset) != 0;
+    plan.use.requires_grad = (meta.flags & TensorMeta::kRequiresGrad) != 0;
+    if (plan.use.requires_grad && !op_.keeps_graph) {
+      return invalid("a gradient is wanted of an op that keeps no graph");
+    }
+    plan_.input_written.push_back(written_ ? 1 : 0);
+    plan_.input_geometries.push_back(plan.use.geometry);
+    plan_.any_written |= written_;
+    return {};
+  }
+
+  static Status plan_scalar(const Wanted& wanted, ArgPlan& plan) {
+    plan.source = Source::kScalar;
+    switch (wanted.kind()) {
+      case c10::TypeKind::NumberType: plan.target = Target::kNumber; return {};
+      case c10::TypeKind::FloatType: plan.target = Target::kFloat; return {};
+      case c10::TypeKind::IntType: plan.target = Target::kInt; return {};
+      case c10::TypeKind::BoolType: plan.target = Target::kBool; return {};
+      default: return mismatch(wanted);
+    }
+  }
+
+  Status plan_list(const Arg& arg, const Wanted& wanted, ArgPlan& plan) {
+    if (wanted.kind() != c10::TypeKind::ListType) return mismatch(wanted);
+    const Wanted element(*wanted.type->containedType(0));
+    const bool tensors = arg.kind == ArgKind::kTensorList;
+    const auto element_kind =
+        tensors ? c10::TypeKind::TensorType : c10::TypeKind::NumberType;
+    if (element.kind() != element_kind) return mismatch(wanted);
+    plan.source = tensors ? Source::kTensorList : Source::kScalarList;
+    plan.optional_items = element.optional;
+    for (const Arg& item : arg.items) {
+      const bool is_scalar = item.kind >= ArgKind::kScalarInt && item.kind <= ArgKind::kScalarBool;
+      const bool is_tensor = item.kind == ArgKind::kTensor || item.kind == ArgKind::kNone;
+      if (tensors ? !is_tensor : !is_scalar) return mismatch(wanted);
+      plan.items.emplace_back();
+      RGPU_RETURN_IF_ERROR(plan_arg(item, element, plan.items.back()));
+    }
+    return {};
+  }
+
+  const wire::OpTemplate& op_;
+  const PlanContext& context_;
+  OpPlan& plan_;
+  bool written_ = false;
+};
+
+wire::RemoteError schema_differs(const wire::OpTemplate& op, const PlanContext& context) {
+  wire::RemoteError error;
+  error.code = Code::kUnimplemented;
+  error.type = wire::ErrorType::kNotImplementedError;
+  error.op = op.name;
+  error.message = "the schema of " + op.name + (op.overload.empty() ? "" : ".") + op.overload +
+                  " differs between the client's PyTorch " + context.client_torch_version +
+                  " and the server's PyTorch " RGPU_TORCH_VERSION;
+  return error;
+}
+
+Status plan_call(const wire::OpTemplate& op, const PlanContext& context, OpPlan& plan) {
+  Planner planner(op, context, plan);
+  if (op.name == "rgpu::graph_backward") {
+    plan.builtin = OpPlan::Builtin::kGraphBackward;
+    RGPU_RETURN_IF_ERROR(planner.plan_graph_backward_args());
+    return planner.plan_outputs();
+  }
+  RGPU_RETURN_IF_ERROR(check_namespace(op.name));
+  plan.op = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
+  if (!plan.op) return invalid("the server's PyTorch " RGPU_TORCH_VERSION " has no such op");
+  const c10::FunctionSchema& schema = plan.op->schema();
+  RGPU_RETURN_IF_ERROR(check_callable(op.name, schema));
+  if (op.schema_hash != 0 && op.schema_hash != schema_hash(schema)) {
+    plan.refusal = schema_differs(op, context);
+    // What it would have changed in place is not known: rather too much than stale values.
+    bool changes = op.new_handle_count() == 0;
+    for (const wire::Output& output : op.outputs) changes |= output.kind == OutputKind::kAlias;
+    plan.input_written.assign(plan.input_count, changes ? 1 : 0);
+    plan.any_written = changes;
+    return {};
+  }
+  RGPU_RETURN_IF_ERROR(planner.plan_args(schema));
+  return planner.plan_outputs();
+}
+
+}  // namespace
+
+uint64_t schema_hash(const c10::FunctionSchema& schema) {
+  const std::string text = toString(schema);
+  const uint64_t hash = XXH3_64bits(text.data(), text.size());
+  return hash == 0 ? 1 : hash;
+}
+
+Result<std::unique_ptr<const OpPlan>> make_op_plan(const wire::OpTemplate& op,
+                                                   const PlanContext& context) {
+  auto plan = std::make_unique<OpPlan>();
+  plan->name = op.name;
+  plan->full_name = op.name + (op.overload.empty() ? "" : ".") + op.overload;
+  plan->handle_count = op.handle_count();
+  plan->input_count = op.handle_count() - op.new_handle_count();
+  plan->immediates_size_bytes = op.immediates_size_bytes();
+  plan->random = op.random;
+  plan->replies = op.replies;
+  plan->keeps_graph = op.keeps_graph;
+  Status status = plan_call(op, context, *plan);
+  if (status.ok() && plan->input_written.size() != plan->input_count) {
+    status = invalid("a tensor where the schema has none");
+  }
+  if (!status.ok()) return status.with_context("op " + plan->full_name);
+  return std::unique_ptr<const OpPlan>(std::move(plan));
+}
+
+}  // namespace rgpu::server

@@ -1,0 +1,81 @@
+// OpPlan: an op template made ready to run: the operator looked up, constant arguments boxed,
+// geometries interned, and what the op writes to worked out from its schema.
+//
+// Threading: made on the decode thread, then constant; any stream reads it.
+// Errors:    kInvalidArgument ends the session: the op is unknown or may not be called, or the
+//            arguments do not fit its schema. A schema that differs between client and server is no
+//            such error: `refusal` then poisons the outputs of every record that uses the plan.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/torch/geometry.h"
+#include "wire/messages.h"
+#include "wire/op_template.h"
+#include "wire/status.h"
+
+namespace rgpu::server {
+
+struct TensorUse {
+  GeometryPtr geometry;
+  bool has_offset = false;
+  bool requires_grad = false;
+};
+
+struct ArgPlan {
+  enum class Source : uint8_t { kConstant, kTensor, kHostScalar, kScalar, kTensorList, kScalarList };
+  enum class Target : uint8_t { kNumber, kFloat, kInt, kBool };  // What the schema wants of a scalar.
+  Source source = Source::kConstant;
+  Target target = Target::kNumber;
+  wire::ArgKind kind = wire::ArgKind::kNone;  // Of a scalar: how its value lies in the record.
+  bool optional_items = false;                // Tensor?[]
+  c10::IValue constant;
+  TensorUse use;
+  std::vector<ArgPlan> items;
+};
+
+struct OutputPlan {
+  wire::OutputKind kind = wire::OutputKind::kNew;
+  GeometryPtr geometry;  // Of kNew.
+};
+
+struct OpPlan {
+  enum class Builtin : uint8_t { kNone, kGraphBackward };
+
+  std::string name;      // "aten::add"
+  std::string full_name; // "aten::add.Tensor", for the crash report.
+  std::optional<c10::OperatorHandle> op;
+  Builtin builtin = Builtin::kNone;
+  std::vector<ArgPlan> args;
+  std::vector<OutputPlan> outputs;     // Without the graph.
+  std::vector<uint8_t> input_written;  // One for each input handle: the op changes it in place.
+  std::vector<GeometryPtr> input_geometries;
+  uint32_t handle_count = 0;
+  uint32_t input_count = 0;            // Handles that are inputs; the rest are new.
+  uint32_t immediates_size_bytes = 0;
+  bool any_written = false;
+  bool random = false;
+  bool replies = false;
+  bool keeps_graph = false;
+  std::optional<wire::RemoteError> refusal;
+};
+
+struct PlanContext {
+  GeometryTable& geometries;
+  c10::DeviceType device_type{};
+  std::string client_torch_version;
+};
+[[nodiscard]] Result<std::unique_ptr<const OpPlan>> make_op_plan(const wire::OpTemplate& op,
+                                                                 const PlanContext& context);
+
+// xxHash3 of the schema's text, never 0: what a client's template carries.
+[[nodiscard]] uint64_t schema_hash(const c10::FunctionSchema& schema);
+
+}  // namespace rgpu::server

@@ -1,0 +1,68 @@
+#include "server/torch/slot.h"
+
+#include <utility>
+
+namespace rgpu::server {
+namespace {
+
+constexpr size_t kErrorsMax = 1024;  // Later ones are still told by what depends on them.
+
+}  // namespace
+
+void ErrorLog::add(PoisonPtr poison) {
+  const std::lock_guard lock(mutex_);
+  if (errors_.size() < kErrorsMax) errors_.push_back(std::move(poison));
+}
+
+PoisonPtr ErrorLog::first_unreported() {
+  const std::lock_guard lock(mutex_);
+  while (!errors_.empty() && errors_.front()->reported) errors_.pop_front();
+  return errors_.empty() ? nullptr : errors_.front();
+}
+
+void MemoryLedger::add(uint64_t size_bytes) noexcept {
+  const uint64_t current = current_.fetch_add(size_bytes) + size_bytes;
+  uint64_t peak = peak_.load(std::memory_order_relaxed);
+  while (current > peak && !peak_.compare_exchange_weak(peak, current)) {
+  }
+}
+
+void Slot::set_storage(c10::Storage storage) {
+  forget_tensor();
+  storage_ = std::move(storage);
+  const uint64_t size_bytes = storage_ ? storage_.nbytes() : 0;
+  ledger_.add(size_bytes);
+  ledger_.remove(std::exchange(accounted_bytes_, size_bytes));
+}
+
+void Slot::set_tensor(at::Tensor tensor, const Geometry& geometry) {
+  set_storage(tensor.storage());
+  cached_ = std::move(tensor);
+  cached_geometry_ = geometry.id;
+  cached_offset_ = 0;
+}
+
+const at::Tensor& Slot::tensor(const Geometry& geometry, int64_t offset) {
+  if (cached_geometry_ == geometry.id && cached_offset_ == offset) return cached_;
+  cached_ = geometry.make_tensor(storage_, offset);
+  cached_geometry_ = geometry.id;
+  cached_offset_ = offset;
+  return cached_;
+}
+
+void Slot::recheck_tensor(const Geometry& geometry) {
+  if (cached_geometry_ != geometry.id) return;
+  if (storage_ && storage_.nbytes() != accounted_bytes_) {
+    const uint64_t size_bytes = storage_.nbytes();
+    ledger_.add(size_bytes);
+    ledger_.remove(std::exchange(accounted_bytes_, size_bytes));
+  }
+  const c10::TensorImpl& impl = *cached_.unsafeGetTensorImpl();
+  if (impl.unsafe_storage().unsafeGetStorageImpl() != storage_.unsafeGetStorageImpl() ||
+      impl.storage_offset() != cached_offset_ || impl.sizes() != geometry.sizes ||
+      impl.strides() != geometry.strides) {
+    forget_tensor();
+  }
+}
+
+}  // namespace rgpu::server

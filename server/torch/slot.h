@@ -1,0 +1,97 @@
+// Slot: what a handle stands for on the server: a storage, an opaque value, or an error.
+//
+// Threading: `home_stream` and the uses are the decode thread's. Everything else belongs to the
+//            stream that runs a record with this slot; the executor orders streams that share one.
+// Lifetime:  reference-counted: the handle table holds one until the handle is freed, every queued
+//            record one until it has run.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Storage.h>
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "server/torch/geometry.h"
+#include "wire/messages.h"
+
+namespace rgpu::server {
+
+// An op's failure, shared by all that depends on it.
+struct Poison {
+  explicit Poison(wire::RemoteError failure) : error(std::move(failure)) {}
+  const wire::RemoteError error;
+  std::atomic<bool> reported = false;  // Some reply has told the client.
+};
+using PoisonPtr = std::shared_ptr<Poison>;
+
+// The errors that no reply has told yet, oldest first. Any thread.
+class ErrorLog {
+ public:
+  void add(PoisonPtr poison);
+  [[nodiscard]] PoisonPtr first_unreported();
+
+ private:
+  std::mutex mutex_;
+  std::deque<PoisonPtr> errors_;
+};
+
+// Bytes of all storages that handles stand for. Any thread.
+class MemoryLedger {
+ public:
+  void add(uint64_t size_bytes) noexcept;
+  void remove(uint64_t size_bytes) noexcept { current_.fetch_sub(size_bytes); }
+  [[nodiscard]] uint64_t current_bytes() const noexcept { return current_; }
+  [[nodiscard]] uint64_t peak_bytes() const noexcept { return peak_; }
+
+ private:
+  std::atomic<uint64_t> current_ = 0;
+  std::atomic<uint64_t> peak_ = 0;
+};
+
+// The graph that a forward with grad left behind, for rgpu::graph_backward.
+struct KeptGraph {
+  std::vector<at::Tensor> leaves;   // One for each kRequiresGrad argument, in order.
+  std::vector<at::Tensor> outputs;  // Every tensor returned with a floating or complex dtype.
+};
+
+class Slot final : public c10::intrusive_ptr_target {
+ public:
+  Slot(uint32_t stream, MemoryLedger& ledger) : home_stream(stream), ledger_(ledger) {}
+  ~Slot() override { ledger_.remove(accounted_bytes_); }
+
+  [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }
+  [[nodiscard]] uint64_t size_bytes() const { return storage_ ? storage_.nbytes() : 0; }
+  void set_storage(c10::Storage storage);
+  // `tensor` is exactly `geometry` at offset 0 of a storage of its own.
+  void set_tensor(at::Tensor tensor, const Geometry& geometry);
+  // A tensor over the storage. The geometry lies within it (Geometry::fits()).
+  [[nodiscard]] const at::Tensor& tensor(const Geometry& geometry, int64_t offset);
+  void forget_tensor() { cached_.reset(); cached_geometry_ = 0; }
+  // After an op that may have changed the ready tensor itself (resize_, set_): keep it only if not.
+  void recheck_tensor(const Geometry& geometry);
+
+  const uint32_t home_stream;  // Only this one uses the ready tensor.
+  PoisonPtr poison;
+  bool opaque = false;
+  at::Tensor opaque_tensor;    // May be undefined, as the op's result was.
+  std::shared_ptr<KeptGraph> graph;
+  // Downloads of this storage that are not sent yet: whoever writes to it waits.
+  std::shared_ptr<std::atomic<uint32_t>> downloads;
+
+ private:
+  MemoryLedger& ledger_;
+  c10::Storage storage_;
+  at::Tensor cached_;          // The tensor used last: most are used with one geometry only.
+  uint64_t cached_geometry_ = 0;
+  int64_t cached_offset_ = 0;
+  uint64_t accounted_bytes_ = 0;
+};
+using SlotPtr = c10::intrusive_ptr<Slot>;
+
+}  // namespace rgpu::server

@@ -1,0 +1,247 @@
+#include "server/torch/stream_runner.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "server/torch/device.h"
+#include "server/torch/remote_error.h"
+
+namespace rgpu::server {
+namespace {
+
+// Below it a download is copied: cheaper than making later writers wait until it is sent.
+constexpr uint64_t kSharedDownloadSizeBytesMin = 64u << 10;
+
+uint64_t read_u64(const std::byte* at) {
+  uint64_t value;
+  std::memcpy(&value, at, sizeof value);
+  return value;
+}
+
+wire::RemoteError command_error(const char* command, uint64_t size_bytes) {
+  wire::RemoteError error = to_remote_error(std::current_exception());
+  error.type = wire::ErrorType::kOutOfMemoryError;
+  error.op = command;
+  error.arguments = std::to_string(size_bytes) + " bytes";
+  return error;
+}
+
+void wait_for_downloads(const Slot& slot) {
+  if (!slot.downloads) return;
+  for (uint32_t left = *slot.downloads; left != 0; left = *slot.downloads) {
+    slot.downloads->wait(left);
+  }
+}
+
+// Keeps a storage as it is until the reply was sent.
+class Download {
+ public:
+  Download(c10::Storage storage, std::shared_ptr<std::atomic<uint32_t>> count)
+      : storage_(std::move(storage)), count_(std::move(count)) {
+    ++*count_;
+  }
+  ~Download() {
+    --*count_;
+    count_->notify_all();
+  }
+  Download(const Download&) = delete;
+  Download& operator=(const Download&) = delete;
+
+ private:
+  c10::Storage storage_;
+  std::shared_ptr<std::atomic<uint32_t>> count_;
+};
+
+}  // namespace
+
+void TorchRun::execute() { runner->execute(*this); }
+
+void StreamRunner::execute(TorchRun& run) {
+  for (const Step& step : run.steps) {
+    if (state_.ended.load(std::memory_order_relaxed)) break;
+    Status status = execute(step, run);
+    if (!status.ok() && !state_.ended.exchange(true)) state_.context.sink.failed(std::move(status));
+    // A reply waits for nothing that comes after it. After the last step it goes with the ack.
+    if (!replies_.empty() && &step != &run.steps.back()) {
+      state_.context.sink.complete(replies_, progress_.applied());
+      replies_.clear();
+    }
+  }
+  run.handles.clear();
+  if (state_.ended) return;
+  const uint64_t applied = progress_.close_one((*run.batch)->sequence);
+  state_.context.sink.complete(replies_, applied);
+  replies_.clear();
+}
+
+Status StreamRunner::execute(const Step& step, TorchRun& run) {
+  if (step.plan == nullptr) return command(step, run);
+  const std::span<SlotPtr> handles(run.handles.data() + step.handles_begin,
+                                   step.plan->handle_count);
+  const OpRecord record{step.plan, handles, step.immediates, step.location};
+  Status status = launcher_.launch(record, replies_);
+  for (SlotPtr& handle : handles) handle.reset();
+  return status;
+}
+
+Status StreamRunner::command(const Step& step, TorchRun& run) {
+  SlotPtr slot;
+  if (step.handles_begin < run.handles.size()) slot = std::move(run.handles[step.handles_begin]);
+  switch (step.command) {
+    case wire::Command::kFree:
+      return {};  // The table's reference was in `slot`.
+    case wire::Command::kAllocate:
+      allocate(step, *slot);
+      return {};
+    case wire::Command::kUpload:
+      return upload(step, *slot, (*run.batch)->segments[step.segment]);
+    case wire::Command::kFetch:
+      return fetch(step, slot);
+    case wire::Command::kSync:
+      sync(step);
+      return {};
+    case wire::Command::kResize:
+      resize(step, *slot);
+      return {};
+    case wire::Command::kMemory:
+      memory(step);
+      return {};
+    default:
+      return {};  // kStream and kForgetTemplates were done when the batch was decoded.
+  }
+}
+
+void StreamRunner::allocate(const Step& step, Slot& slot) {
+  const uint64_t size_bytes = read_u64(step.immediates);
+  try {
+    slot.set_storage(state_.allocate(size_bytes));
+  } catch (...) {
+    slot.poison = std::make_shared<Poison>(command_error("allocate", size_bytes));
+    state_.errors.add(slot.poison);
+  }
+}
+
+void StreamRunner::resize(const Step& step, Slot& slot) {
+  const uint64_t size_bytes = read_u64(step.immediates);
+  if (slot.poison || size_bytes == slot.size_bytes()) return;
+  try {
+    c10::Storage storage = state_.allocate(size_bytes);
+    const uint64_t kept_bytes = std::min(size_bytes, slot.size_bytes());
+    if (kept_bytes != 0) copy_bytes(storage, 0, slot.storage(), 0, kept_bytes);
+    slot.set_storage(std::move(storage));
+  } catch (...) {
+    slot.poison = std::make_shared<Poison>(command_error("resize", size_bytes));
+    state_.errors.add(slot.poison);
+  }
+}
+
+Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
+  const uint64_t storage_size_bytes = read_u64(step.immediates);
+  const uint64_t offset_bytes = read_u64(step.immediates + 8);
+  const uint64_t size_bytes = read_u64(step.immediates + 16);
+  const bool whole = offset_bytes == 0 && size_bytes == storage_size_bytes;
+  if (slot.opaque) return {Code::kInvalidArgument, "upload: to an opaque handle"};
+  if (slot.poison && !whole) return {};
+  wait_for_downloads(slot);
+  try {
+    if (step.is_new && whole && state_.device.is_cpu()) {
+      slot.set_storage(adopt_segment(std::move(segment), state_.allocator));
+      return {};
+    }
+    if (!slot.storage()) slot.set_storage(state_.allocate(storage_size_bytes));
+    if (offset_bytes > slot.size_bytes() || size_bytes > slot.size_bytes() - offset_bytes) {
+      return {Code::kInvalidArgument,
+              "upload: " + std::to_string(size_bytes) + " bytes at " +
+                  std::to_string(offset_bytes) + " of a storage of " +
+                  std::to_string(slot.size_bytes()) + " bytes"};
+    }
+    if (size_bytes != 0) write_bytes(slot.storage(), offset_bytes, segment.bytes);
+    if (size_bytes == slot.size_bytes()) slot.poison.reset();
+  } catch (...) {
+    slot.poison = std::make_shared<Poison>(command_error("upload", storage_size_bytes));
+    state_.errors.add(slot.poison);
+  }
+  segment = {};
+  return {};
+}
+
+void StreamRunner::reply_error(uint64_t request, const PoisonPtr& poison) {
+  wire::Reply failed;
+  failed.request = request;
+  failed.failed = true;
+  failed.error = poison->error;
+  poison->reported = true;
+  reply(std::move(failed));
+}
+
+Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
+  const uint64_t request = read_u64(step.immediates);
+  const uint64_t offset_bytes = read_u64(step.immediates + 8);
+  const uint64_t size_bytes = read_u64(step.immediates + 16);
+  if (slot->poison) {
+    reply_error(request, slot->poison);
+    return {};
+  }
+  if (slot->opaque) return {Code::kInvalidArgument, "fetch: of an opaque handle"};
+  if (offset_bytes > slot->size_bytes() || size_bytes > slot->size_bytes() - offset_bytes) {
+    return {Code::kInvalidArgument, "fetch: " + std::to_string(size_bytes) + " bytes at " +
+                                        std::to_string(offset_bytes) + " of a storage of " +
+                                        std::to_string(slot->size_bytes()) + " bytes"};
+  }
+  OutgoingReply answer;
+  answer.reply.request = request;
+  if (size_bytes == 0) {
+    replies_.push_back(std::move(answer));
+    return {};
+  }
+  try {
+    if (state_.device.is_cpu() && size_bytes >= kSharedDownloadSizeBytesMin) {
+      if (!slot->downloads) slot->downloads = std::make_shared<std::atomic<uint32_t>>(0);
+      const auto* start = static_cast<const std::byte*>(slot->storage().data());
+      answer.payload = {start + offset_bytes, size_bytes};
+      answer.owner = std::make_shared<Download>(slot->storage(), slot->downloads);
+    } else {
+      auto copy = std::make_shared<std::vector<std::byte>>(size_bytes);
+      read_bytes(slot->storage(), offset_bytes, *copy);
+      answer.payload = *copy;
+      answer.owner = std::move(copy);
+    }
+    replies_.push_back(std::move(answer));
+  } catch (...) {
+    const auto poison = std::make_shared<Poison>(command_error("fetch", size_bytes));
+    reply_error(request, poison);
+  }
+  return {};
+}
+
+void StreamRunner::sync(const Step& step) {
+  const uint64_t request = read_u64(step.immediates);
+  synchronize(state_.device);
+  if (const PoisonPtr poison = state_.errors.first_unreported()) {
+    reply_error(request, poison);
+    return;
+  }
+  wire::Reply done;
+  done.request = request;
+  reply(std::move(done));
+}
+
+void StreamRunner::memory(const Step& step) {
+  wire::Reply figures;
+  figures.request = read_u64(step.immediates);
+  const MemoryFigures figures_of_device = memory_figures(state_.device);
+  for (const uint64_t value :
+       {state_.ledger.current_bytes(), state_.ledger.peak_bytes(), figures_of_device.free_bytes,
+        figures_of_device.total_bytes}) {
+    wire::Arg arg;
+    arg.kind = wire::ArgKind::kInt;
+    arg.integer = static_cast<int64_t>(value);
+    figures.values.push_back(std::move(arg));
+  }
+  reply(std::move(figures));
+}
+
+}  // namespace rgpu::server

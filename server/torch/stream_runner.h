@@ -1,0 +1,88 @@
+// StreamRunner: executes the decoded records of one stream. TorchRun: some of them, in order.
+//
+// Threading: one runner a stream; the thread that executes the stream's runs uses it.
+// Lifetime:  a run keeps its batch's bytes and its slots; each slot is let go right after the record
+//            that used it, so that a freed tensor's memory returns in the middle of a long run.
+// Errors:    reported to the EngineSink; after the first, what is left of the session is skipped.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "server/engine.h"
+#include "server/executor.h"
+#include "server/torch/engine_state.h"
+#include "server/torch/op_launch.h"
+#include "server/torch/progress.h"
+#include "wire/batch.h"
+
+namespace rgpu::server {
+
+// A record with its handles resolved.
+struct Step {
+  wire::Command command{};          // When `plan` is null.
+  uint32_t location = 0;
+  const OpPlan* plan = nullptr;
+  uint32_t handles_begin = 0;       // In TorchRun::handles.
+  uint32_t segment = 0;             // Of kUpload.
+  bool is_new = false;              // Of kUpload: the handle is.
+  const std::byte* immediates = nullptr;
+};
+
+using OpPlans = std::vector<std::unique_ptr<const OpPlan>>;
+
+// A batch under way; its body goes back to the pool when the last run is done.
+class BatchInProgress {
+ public:
+  BatchInProgress(std::unique_ptr<IncomingBatch> batch, BodyPool& bodies)
+      : batch_(std::move(batch)), bodies_(bodies) {}
+  ~BatchInProgress() { bodies_.give(std::move(batch_->body)); }
+  BatchInProgress(const BatchInProgress&) = delete;
+  BatchInProgress& operator=(const BatchInProgress&) = delete;
+  [[nodiscard]] IncomingBatch& operator*() noexcept { return *batch_; }
+  [[nodiscard]] IncomingBatch* operator->() noexcept { return batch_.get(); }
+
+ private:
+  std::unique_ptr<IncomingBatch> batch_;
+  BodyPool& bodies_;
+};
+
+class StreamRunner;
+
+class TorchRun final : public Run {
+ public:
+  void execute() override;
+
+  StreamRunner* runner = nullptr;
+  std::shared_ptr<BatchInProgress> batch;
+  std::shared_ptr<const OpPlans> plans;  // What `steps` point into.
+  std::vector<Step> steps;
+  std::vector<SlotPtr> handles;
+};
+
+class StreamRunner {
+ public:
+  StreamRunner(EngineState& state, Progress& progress, uint32_t stream)
+      : state_(state), progress_(progress), launcher_(state, stream) {}
+  void execute(TorchRun& run);
+
+ private:
+  [[nodiscard]] Status execute(const Step& step, TorchRun& run);
+  [[nodiscard]] Status command(const Step& step, TorchRun& run);
+  void allocate(const Step& step, Slot& slot);
+  void resize(const Step& step, Slot& slot);
+  [[nodiscard]] Status upload(const Step& step, Slot& slot, Segment& segment);
+  [[nodiscard]] Status fetch(const Step& step, const SlotPtr& slot);
+  void sync(const Step& step);
+  void memory(const Step& step);
+  void reply(wire::Reply reply) { replies_.push_back({std::move(reply), {}, nullptr}); }
+  void reply_error(uint64_t request, const PoisonPtr& poison);
+
+  EngineState& state_;
+  Progress& progress_;
+  OpLauncher launcher_;
+  std::vector<OutgoingReply> replies_;
+};
+
+}  // namespace rgpu::server

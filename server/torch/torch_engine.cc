@@ -1,0 +1,87 @@
+#include "server/torch/torch_engine.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <sys/wait.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "server/inline_executor.h"
+#include "server/torch/batch_decoder.h"
+#include "server/torch/device.h"
+
+namespace rgpu::server {
+namespace {
+
+// The number of devices of an accelerator, counted by a child process: a process that has
+// initialised CUDA can no longer fork workers that use it.
+uint32_t count_devices(c10::DeviceType type) {
+  if (!c10::impl::hasDeviceGuardImpl(type)) return 0;
+  const pid_t child = fork();
+  if (child == 0) _exit(c10::impl::VirtualGuardImpl(type).deviceCount());
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 0;
+  return static_cast<uint32_t>(WEXITSTATUS(status));
+}
+
+class TorchEngine final : public Engine {
+ public:
+  TorchEngine(const TorchEngineOptions& options, const EngineContext& context) : state_(context) {
+    const c10::DeviceType type = c10::Device(options.device).type();
+    uint32_t count = options.devices;
+    if (type != c10::DeviceType::CPU) {
+      at::globalContext().lazyInitDevice(type);
+      count = static_cast<uint32_t>(c10::impl::VirtualGuardImpl(type).deviceCount());
+      state_.device = c10::Device(type, 0);
+    }
+    if (options.threads != 0) at::set_num_threads(static_cast<int>(options.threads));
+    state_.allocator = c10::GetAllocator(type);
+    info_.torch_version = RGPU_TORCH_VERSION;
+    info_.device_type = options.device;
+    info_.devices = device_infos(type, count);
+  }
+
+  [[nodiscard]] const EngineInfo& info() const noexcept override { return info_; }
+  void greet(const wire::Hello& hello) override {
+    decoder_.set_client_torch_version(hello.torch_version);
+  }
+  [[nodiscard]] Result<Segment> allocate_segment(uint64_t size_bytes) override {
+    try {
+      return make_segment(size_bytes);
+    } catch (const std::exception&) {
+      return Status(Code::kExhausted, "the server has no memory for a payload of " +
+                                          std::to_string(size_bytes) + " bytes");
+    }
+  }
+  void apply(std::unique_ptr<IncomingBatch> batch) override { decoder_.decode(std::move(batch)); }
+
+ private:
+  EngineState state_;
+  EngineInfo info_;
+  InlineExecutor executor_;
+  BatchDecoder decoder_{state_, executor_};
+};
+
+}  // namespace
+
+Result<std::string> resolve_device_type(const TorchEngineOptions& options) {
+  if (options.device == "cpu") return options.device;
+  const std::string accelerator = options.device == "auto" ? "cuda" : options.device;
+  const c10::DeviceType type = c10::Device(accelerator).type();
+  if (count_devices(type) != 0) return accelerator;
+  if (options.device == "auto") return std::string("cpu");
+  return Status(Code::kInvalidArgument,
+                "--device " + options.device + ": PyTorch " TORCH_VERSION " finds no such device");
+}
+
+const char* torch_version() noexcept { return TORCH_VERSION; }
+
+std::unique_ptr<Engine> make_torch_engine(const TorchEngineOptions& options,
+                                          const EngineContext& context) {
+  return std::make_unique<TorchEngine>(options, context);
+}
+
+}  // namespace rgpu::server

@@ -1,0 +1,53 @@
+#include "server/worker.h"
+
+#include <spdlog/spdlog.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <thread>
+
+#include "server/crash_report.h"
+
+namespace rgpu::server {
+namespace {
+
+constexpr int kSocket = 3;
+
+void decode_loop(BatchQueue& queue, Engine& engine, WorkClock& clock) {
+  crash_report::use_thread_stack();
+  while (std::unique_ptr<IncomingBatch> batch = queue.pop()) {
+    clock.begin();
+    engine.apply(std::move(batch));
+    clock.end();
+  }
+}
+
+}  // namespace
+
+void run_worker(int socket, const SessionId& id, const EngineFactory& make_engine) {
+  if (socket != kSocket) dup2(socket, kSocket);
+  close_range(kSocket + 1, ~0u, 0);
+  crash_report::install(kSocket);
+  crash_report::use_thread_stack();
+  int exit_status = EXIT_SUCCESS;
+  try {
+    BatchQueue queue({});
+    BodyPool bodies;
+    WorkClock clock;
+    const auto session = std::make_shared<Session>(kSocket, id, queue, bodies, clock);
+    const std::unique_ptr<Engine> engine = make_engine({*session, bodies, clock});
+    std::thread decoder(decode_loop, std::ref(queue), std::ref(*engine), std::ref(clock));
+    session->run(*engine);
+    // An op may still be running. Nothing here is worth waiting for it: the process ends.
+    spdlog::default_logger()->flush();
+    _exit(EXIT_SUCCESS);
+  } catch (const std::exception& exception) {
+    spdlog::error("session {}: {}", to_hex(id), exception.what());
+    exit_status = EXIT_FAILURE;
+  }
+  _exit(exit_status);
+}
+
+}  // namespace rgpu::server
