@@ -51,7 +51,7 @@ def _idle(figures: dict[str, Any]) -> tuple[float, float] | None:
 def print_table(console: Console, loop: str, rows: Figures, setting: Setting) -> None:
     """Print one table for `loop`, a line a row."""
     steps = next(iter(rows.values()))["steps"]
-    title = f"{TITLES[loop]}: {steps} steps after the first, loss read every 10th"
+    title = f"{TITLES[loop]}: {steps} steps, loss read every 10th"
     table = Table(title=title, caption=str(setting), title_justify="left")
     table.add_column("device, flush policy")
     headings = ("s/step", "waits", "records", "frames", "kB out", "kB in", "server idle", "loss")
@@ -72,7 +72,9 @@ def print_table(console: Console, loop: str, rows: Figures, setting: Setting) ->
             f"{figures['losses'][-1]:.6f}",
         )
     console.print(table)
-    console.print("records, frames and kB are per step; waits and idle time are totals")
+    console.print(
+        "records, frames and kB are per step, waits and idle time totals; the first step is left out"
+    )
     accuracies = {figures["accuracy"] for figures in rows.values() if figures["accuracy"]}
     if accuracies:
         console.print(f"digits held out and read right: {min(accuracies):.1%}")
