@@ -73,7 +73,7 @@ def print_table(console: Console, loop: str, rows: Figures, setting: Setting) ->
         )
     console.print(table)
     console.print(
-        "records, frames and kB are per step, waits and idle time totals; the first step is left out"
+        "records, frames and kB are per step; waits and idle time are totals; first step left out"
     )
     accuracies = {figures["accuracy"] for figures in rows.values() if figures["accuracy"]}
     if accuracies:
