@@ -48,15 +48,9 @@ void PendingReplies::abandon(uint64_t request) noexcept {
   if (Slot* slot = find(request)) released = reset(*slot);
 }
 
-bool PendingReplies::ready(uint64_t request) const {
-  const std::lock_guard lock(mutex_);
-  const Slot& slot = slots_[request % kRequestsMax];
-  return slot.stage == Stage::kReady && slot.request == request;
-}
-
 Result<wire::Reply> PendingReplies::wait(uint64_t request, WaitObserver& observer) {
-  std::optional<CountedWait> counted;
-  if (fate_.alive() && !ready(request)) counted.emplace(counters_, observer);
+  // Counted also when the reply is here already: the count is the program's, not the machine's.
+  const CountedWait counted(counters_, observer);
   Destination released;  // Before the lock, so that it ends after it.
   std::unique_lock lock(mutex_);
   Slot* slot = find(request);
@@ -84,9 +78,8 @@ Result<std::optional<Destination>> PendingReplies::claim(uint64_t request) {
   const std::lock_guard lock(mutex_);
   Slot* slot = find(request);
   if (slot == nullptr || slot->stage == Stage::kReady) {
-    return Status(Code::kInvalidArgument,
-                  "the server replied to request " + std::to_string(request) +
-                      ", which is not pending");
+    return Status(Code::kInvalidArgument, "the server replied to request " +
+                                              std::to_string(request) + ", which is not pending");
   }
   if (slot->stage == Stage::kUnwanted) return std::optional<Destination>();
   return std::optional<Destination>(slot->destination);

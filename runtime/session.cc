@@ -220,7 +220,7 @@ void Session::abandon_request(uint64_t request) noexcept {
 
 Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
   if (state_->forked.load(std::memory_order_relaxed)) return status();
-  if (!state_->core->replies.ready(request)) state_->request_flush();
+  state_->request_flush();
   return state_->core->replies.wait(request, observer);
 }
 

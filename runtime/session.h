@@ -72,18 +72,18 @@ class WaitObserver {
 // Counters since the session began. `waits` counts every time a calling thread stood still for the
 // server, `stalls` (part of waits) those for room in a ring or in the staging bound.
 struct SessionStats {
-  uint64_t records = 0;    // Appended, frees and template definitions not counted.
+  uint64_t records = 0;  // Appended, frees and template definitions not counted.
   uint64_t frees = 0;
   uint64_t templates = 0;
-  uint64_t frames = 0;     // Sent.
+  uint64_t frames = 0;  // Sent.
   uint64_t waits = 0;
   uint64_t stalls = 0;
   uint64_t bytes_out = 0;  // All bytes written to the socket.
   uint64_t bytes_in = 0;
   uint64_t payload_bytes_out = 0;  // The part of bytes_out that is tensor bytes.
   uint64_t payload_bytes_in = 0;
-  uint64_t wakeups = 0;    // System calls the issuing threads made to wake the I/O thread.
-  uint64_t wait_ns = 0;    // Time stood still in waits.
+  uint64_t wakeups = 0;         // System calls the issuing threads made to wake the I/O thread.
+  uint64_t wait_ns = 0;         // Time stood still in waits.
   uint64_t server_busy_ns = 0;  // As of the last reply.
   uint64_t server_idle_ns = 0;
 };
@@ -121,6 +121,8 @@ class Session {
   // number, wait. wait() ends the request in every case. At most 1024 at once (kExhausted).
   [[nodiscard]] Result<uint64_t> new_request(Destination destination = {});
   void abandon_request(uint64_t request) noexcept;  // When the record could not be appended.
+  // It counts as one wait even when the reply is here already: counts are the program's, not the
+  // machine's.
   [[nodiscard]] Result<wire::Reply> wait(uint64_t request, WaitObserver& observer);
   // Command::kSync and its reply.
   [[nodiscard]] Result<wire::Reply> sync(WaitObserver& observer);

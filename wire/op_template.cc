@@ -104,6 +104,7 @@ bool unpack(const fb::OpTemplate& table, OpTemplate& op, UnpackBudget& budget) {
   op.random = table.random();
   op.replies = table.replies();
   op.keeps_graph = table.keeps_graph();
+  op.default_dtype = table.default_dtype();
   if (table.args() != nullptr) {
     for (const fb::Arg* arg : *table.args()) {
       if (!unpack(*arg, op.args.emplace_back(), budget)) return false;
@@ -329,7 +330,8 @@ std::vector<std::byte> encode_op_template(const OpTemplate& op) {
   const auto overload = pack(builder, op.overload);
   builder.Finish(fb::CreateOpTemplate(builder, name, overload, op.schema_hash,
                                       builder.CreateVector(args), builder.CreateVector(outputs),
-                                      op.random, op.replies, op.keeps_graph));
+                                      op.random, op.replies, op.keeps_graph,
+                                      op.default_dtype));
   return finished_bytes(builder);
 }
 

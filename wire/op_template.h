@@ -96,6 +96,7 @@ struct OpTemplate {
   bool random = false;        // The record carries seed and offset.
   bool replies = false;       // The record carries a request; the reply has the metas of kUnknown
                               // outputs and all non-tensor results.
+  int8_t default_dtype = 6;   // c10::ScalarType's number of the program's default dtype (float32).
   bool keeps_graph = false;   // Run with grad enabled; one more kOpaque output, the last one of
                               // `outputs`, holds the graph for rgpu::graph_backward.
   bool operator==(const OpTemplate&) const = default;

@@ -52,6 +52,11 @@ bool is_unimplemented(const std::exception_ptr& error) {
     std::rethrow_exception(error);
   } catch (python_error& raised) {
     const PyGILState_STATE gil = PyGILState_Ensure();
+    raised.persist();  // Fetches what is still pending; whoever rethrows restores it.
+    if (raised.type == nullptr) {
+      PyGILState_Release(gil);
+      return false;
+    }
     const bool by_type = PyErr_GivenExceptionMatches(raised.type, PyExc_NotImplementedError) != 0;
     const char* name = PyType_Check(raised.type) ? reinterpret_cast<PyTypeObject*>(raised.type)->tp_name : "";
     const std::string text = name;

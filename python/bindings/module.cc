@@ -85,7 +85,8 @@ py::list waits() {
 PYBIND11_MODULE(_C, m) {
   m.attr("torch_version") = RGPU_TORCH_VERSION;
   m.attr("version") = RGPU_VERSION;
-  m.def("register_device", [] {
+  m.def("register_device", [](std::vector<std::string> library_folders) {
+    rgpu::backend::set_library_folders(std::move(library_folders));
     rgpu::backend::install_interpreter_hooks();
     rgpu::backend::register_device();
     rgpu::backend::register_kernels();

@@ -14,6 +14,7 @@
 #include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <algorithm>
 #include <array>
 #include <mutex>
 #include <unordered_map>
@@ -21,10 +22,6 @@
 
 namespace rgpu::backend {
 namespace {
-
-struct Line {
-  std::string text;
-};
 
 struct CodeLine {
   const void* code = nullptr;
@@ -49,12 +46,12 @@ class LineTable {
     if (lines_.size() == kLinesMax) return 0;
     const auto id = static_cast<uint32_t>(lines_.size());
     ids_.emplace(text, id);
-    lines_.push_back({std::move(text)});
+    lines_.push_back(std::move(text));
     return id;
   }
   std::string text(uint32_t id) {
     const std::lock_guard lock(mutex_);
-    return id < lines_.size() ? lines_[id].text : std::string();
+    return id < lines_.size() ? lines_[id] : std::string();
   }
   uint32_t pair(uint32_t backward, uint32_t forward) {
     if (forward == 0 || forward == backward) return backward;
@@ -64,7 +61,7 @@ class LineTable {
 
  private:
   std::mutex mutex_;
-  std::vector<Line> lines_ = std::vector<Line>(1);  // 0: unknown.
+  std::vector<std::string> lines_ = std::vector<std::string>(1);  // 0: unknown.
   std::unordered_map<std::string, uint32_t> ids_;
 };
 
@@ -84,16 +81,19 @@ struct ForwardLines {
   Entry& at(uint64_t sequence) { return entries[sequence & (kCount - 1)]; }
 };
 
-struct PairKey {
-  uint64_t bits = 0;
-  bool operator==(const PairKey&) const = default;
-};
+std::vector<std::string>& library_folders() {
+  static auto* folders = new std::vector<std::string>();
+  return *folders;
+}
 
 #ifdef RGPU_KNOWS_FRAMES
 
 bool is_library_file(const std::string& file) {
-  return file.find("/torch/") != std::string::npos || file.find("/rgpu/") != std::string::npos ||
-         file.rfind("<", 0) == 0;
+  // Code without a file that is not typed by the user: frozen modules, generated functions.
+  if (file.rfind("<frozen ", 0) == 0 || file.rfind("<__", 0) == 0 || file.rfind("<eval_with_key>", 0) == 0) return true;
+  const std::vector<std::string>& folders = library_folders();
+  return std::any_of(folders.begin(), folders.end(),
+                     [&](const std::string& folder) { return file.rfind(folder, 0) == 0; });
 }
 
 std::string file_of(PyCodeObject* code) {
@@ -171,6 +171,8 @@ uint32_t program_location() {
   pairs.emplace(key, pair);
   return pair;
 }
+
+void set_library_folders(std::vector<std::string> folders) { library_folders() = std::move(folders); }
 
 std::string describe_program_location(uint32_t location) { return line_table().text(location); }
 

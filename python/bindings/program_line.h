@@ -7,12 +7,15 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace rgpu::backend {
 
 // The innermost frame outside PyTorch and rgpu; in a backward op the pair of that line and the line
 // that issued the forward op. 0: no Python frame, or an interpreter whose frames are not known.
 [[nodiscard]] uint32_t program_location();
+// Folders whose code is not the user's: PyTorch's and rgpu's own. Before the first op.
+void set_library_folders(std::vector<std::string> folders);
 // "train.py:12 in main"; "" for 0.
 [[nodiscard]] std::string describe_program_location(uint32_t location);
 

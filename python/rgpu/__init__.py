@@ -11,6 +11,7 @@ Errors: a lost or unreachable server is a ``RuntimeError`` that says what to do.
 from __future__ import annotations
 
 import atexit as _atexit
+from pathlib import Path as _Path
 
 import torch as _torch
 
@@ -54,7 +55,7 @@ __all__ = [
 ]
 
 _torch.utils.rename_privateuse1_backend("rgpu")
-_C.register_device()
+_C.register_device([f"{_Path(path)}/" for path in (*_torch.__path__, *__path__)])
 _torch._register_device_module("rgpu", device_module)
 _torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 printing.install()

@@ -37,11 +37,13 @@ constexpr auto kComposite = std::to_array<std::string_view>({
     "aten::indices", "aten::values", "aten::crow_indices", "aten::col_indices", "aten::to_dense", "aten::_to_dense",
     "aten::to_sparse", "aten::_to_sparse", "aten::to_mkldnn", "aten::_copy_from", "aten::_copy_from_and_resize",
     "aten::qscheme", "aten::q_scale", "aten::q_zero_point", "aten::int_repr", "aten::fill_diagonal_copy",
+    "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::_pack_padded_sequence",
     "aten::_lazy_clone", "aten::storage_offset", "aten::_cow_clone", "aten::rename_", "aten::real", "aten::imag",
 });
 
 // Ops that go over whole, forward and backward, with a graph kept on the server.
-constexpr std::array<const char*, 9> kGraphCalls = {
+constexpr std::array<const char*, 13> kGraphCalls = {
+    "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
     "scaled_dot_product_attention", "lstm.input", "lstm.data", "gru.input", "gru.data",
     "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"};
 

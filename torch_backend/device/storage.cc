@@ -136,8 +136,12 @@ void mark_announced(c10::StorageImpl* storage) noexcept {
   pointer = std::move(known);
 }
 
-wire::Handle checked_handle(const c10::StorageImpl* storage) {
-  const StorageName name = name_of(storage);
+wire::Handle checked_handle(c10::StorageImpl* storage) {
+  StorageName name = name_of(storage);
+  if (name.handle == 0 && storage->nbytes() == 0 && storage->device_type() == kDeviceType) [[unlikely]] {
+    storage->set_data_ptr_noswap(device_allocator()->allocate(0));
+    name = name_of(storage);
+  }
   TORCH_CHECK(name.handle != 0, "rgpu: this tensor has no storage on the server");
   TORCH_CHECK(name.generation == (Client::get().generation() & kGenerationMask),
               "rgpu: this tensor belonged to an earlier session, which is lost; make it again");

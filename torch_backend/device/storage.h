@@ -40,7 +40,8 @@ void mark_announced(c10::StorageImpl* storage) noexcept;
 // is about to append under no template.
 [[nodiscard]] wire::Handle announce(c10::StorageImpl* storage);
 // The same without announcing, for a record that defines the storage itself.
-[[nodiscard]] wire::Handle checked_handle(const c10::StorageImpl* storage);
+// An empty storage that PyTorch made without asking the allocator gets its handle here.
+[[nodiscard]] wire::Handle checked_handle(c10::StorageImpl* storage);
 
 // The allocator PyTorch asks for storages of this device.
 [[nodiscard]] c10::Allocator* device_allocator();

@@ -1,5 +1,6 @@
 #include "torch_backend/ops/graph_call.h"
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
@@ -142,6 +143,7 @@ struct GraphBackward final : public torch::autograd::Node {
     key.build(backward_op(), stack, context_bits());
     for (const TensorPlan& leaf : leaves) {
       key.append_words(leaf.sizes);
+      key.append_words(leaf.strides);
       const int64_t end = -1 - static_cast<int64_t>(leaf.dtype.toScalarType());
       key.append_words({&end, 1});
     }
@@ -210,7 +212,9 @@ void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack
   if (keeps_graph) {
     node->graph = std::move(called.graph);
     for (const at::Tensor& leaf : leaves) {
-      node->leaves.push_back(plan_of(leaf.sizes(), at::detail::defaultStrides(leaf.sizes()), leaf.scalar_type()));
+      // In the leaf's own order of dimensions: what follows is the inverse of the views before.
+      node->leaves.push_back(
+          plan_of(leaf.sizes(), at::infer_dense_strides(leaf.sizes(), leaf.strides()), leaf.scalar_type()));
     }
     for (at::Tensor& output : called.outputs) torch::autograd::set_history(output, node);
   }

@@ -1,11 +1,15 @@
 #include "torch_backend/ops/shape_inference.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
+#include <array>
+#include <string_view>
 #include <unordered_map>
 
 #include "torch_backend/device/client.h"
@@ -177,11 +181,14 @@ bool is_unimplemented(const std::exception_ptr& error) {
   }
 }
 
-// Ops whose saved statistics have one shape on Meta and another on a device, in eval mode.
-bool is_saved_statistic(const OpInfo& op, size_t result) {
-  return result > 0 && (op.name == "aten::native_batch_norm" || op.name == "aten::_native_batch_norm_legit" ||
-                        op.name == "aten::_batch_norm_with_update" || op.name == "aten::_batch_norm_no_update" ||
-                        op.name == "aten::_native_batch_norm_legit_no_training");
+// Results beside the first that have one shape on Meta and another on some device: batch norm's saved
+// statistics in eval mode, what embedding_bag keeps for its backward.
+bool is_device_dependent(const OpInfo& op, size_t result) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
+       "aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training", "aten::_embedding_bag",
+       "aten::_embedding_bag_forward_only"});
+  return result > 0 && std::find(kNames.begin(), kNames.end(), op.name) != kNames.end();
 }
 
 void add_tensor_result(OpEntry& entry, const at::Tensor& meta, size_t result) {
@@ -189,7 +196,7 @@ void add_tensor_result(OpEntry& entry, const at::Tensor& meta, size_t result) {
   plan.defined = meta.defined();
   if (plan.defined) plan = plan_of(meta.sizes(), meta.strides(), meta.scalar_type());
   wire::Output output = promise_of(plan);
-  if (plan.defined && is_saved_statistic(*entry.op, result)) output.kind = wire::OutputKind::kOpaque;
+  if (plan.defined && is_device_dependent(*entry.op, result)) output.kind = wire::OutputKind::kOpaque;
   entry.tensors.push_back(std::move(plan));
   entry.description.outputs.push_back(std::move(output));
 }
@@ -257,6 +264,43 @@ void note_resizes(OpEntry& entry, const c10::IValue* arguments, const c10::IValu
   }
 }
 
+// Writing through a tensor whose elements share memory has no defined result, so it is refused here
+// as on the CPU.
+void refuse_overlaps(const OpInfo& op, const c10::IValue* arguments) {
+  for (size_t i = 0; op.writes && i < op.rules.size(); ++i) {
+    const c10::AliasInfo* info = op.schema->arguments()[i].alias_info();
+    if (info == nullptr || !info->isWrite() || !arguments[i].isTensor()) continue;
+    if (arguments[i].toTensor().defined()) at::assert_no_internal_overlap(arguments[i].toTensor());
+  }
+}
+
+// PyTorch's Meta kernels of matrix products look at shapes alone.
+void refuse_mixed_dtypes(const OpInfo& op, const c10::IValue* arguments) {
+  constexpr auto kProducts = std::to_array<std::string_view>(
+      {"aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::vdot", "aten::addmm", "aten::addmm_", "aten::baddbmm",
+       "aten::baddbmm_", "aten::addmv", "aten::addbmm", "aten::addr", "aten::_addmm_activation"});
+  if (std::find(kProducts.begin(), kProducts.end(), op.name) == kProducts.end()) return;
+  const at::Tensor* first = nullptr;
+  for (size_t i = 0; i < op.rules.size(); ++i) {
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+    const at::Tensor& tensor = arguments[i].toTensor();
+    if (first == nullptr) first = &tensor;
+    TORCH_CHECK(tensor.scalar_type() == first->scalar_type(), op.name,
+                ": expected m1 and m2 to have the same dtype, but got: ", first->dtype(), " != ", tensor.dtype());
+  }
+}
+
+// x[mask]: as many results as the mask has true elements.
+bool selects_by_mask(const OpInfo& op, const c10::IValue* arguments) {
+  if (op.name != "aten::index") return false;
+  const auto items = arguments[1].toListRef();
+  return std::any_of(items.begin(), items.end(), [](const c10::IValue& item) {
+    if (!item.isTensor() || !item.toTensor().defined()) return false;
+    const at::ScalarType dtype = item.toTensor().scalar_type();
+    return dtype == at::kBool || dtype == at::kByte;
+  });
+}
+
 }  // namespace
 
 wire::Arg describe_tensor(const at::Tensor& tensor) {
@@ -296,6 +340,7 @@ wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& s
   description.overload = op.overload;
   description.schema_hash = op.schema_hash;
   description.random = op.random;
+  description.default_dtype = static_cast<int8_t>(c10::get_default_dtype_as_scalartype());
   const size_t count = op.rules.size();
   const c10::IValue* arguments = stack.data() + (stack.size() - count);
   for (size_t i = 0; i < count; ++i) {
@@ -308,6 +353,7 @@ wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& s
 void finish_entry(OpEntry& entry) {
   entry.description.replies = entry.replies;
   entry.new_handle_count = entry.description.new_handle_count();
+  raise_if_error(wire::check_op_template(entry.description).with_context(entry.op->name));
   entry.encoded = wire::encode_op_template(entry.description);
 }
 
@@ -317,7 +363,9 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack)
   entry->description = describe_arguments(op, stack);
   const size_t count = op.rules.size();
   const c10::IValue* arguments = stack.data() + (stack.size() - count);
-  bool known = !op.asks_server;
+  refuse_overlaps(op, arguments);
+  refuse_mixed_dtypes(op, arguments);
+  bool known = !op.asks_server && !selects_by_mask(op, arguments);
   if (known) {
     MetaArguments meta;
     torch::jit::Stack metas;
