@@ -237,8 +237,7 @@ void Listener::stop() {
   grace_.expires_after(kWorkerGrace);
   grace_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    for (const auto& [worker, id] : workers_) kill(worker, SIGKILL);
-    io_.stop();
+    for (const auto& [worker, id] : workers_) kill(worker, SIGKILL);  // SIGCHLD does the rest.
   });
 }
 

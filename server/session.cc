@@ -26,6 +26,7 @@ using asio::ip::tcp;
 
 constexpr auto kHelloDeadline = 10s;
 constexpr auto kLingerDeadline = 2s;
+constexpr auto kShutdownDeadline = 250ms;  // The same when the server itself is ending.
 constexpr auto kForever = std::chrono::hours(24 * 365);
 constexpr size_t kInputSizeBytes = 256u << 10;
 constexpr size_t kDirectReadSizeBytes = 64u << 10;  // From here on a read goes past input_.
@@ -69,7 +70,12 @@ std::string to_hex(const SessionId& id) {
 }
 
 Session::Session(int socket, SessionId id, BatchQueue& queue, BodyPool& bodies, WorkClock& clock)
-    : id_(id), queue_(queue), bodies_(bodies), clock_(clock), input_(kInputSizeBytes) {
+    : id_(id),
+      queue_(queue),
+      bodies_(bodies),
+      clock_(clock),
+      linger_deadline_(kLingerDeadline),
+      input_(kInputSizeBytes) {
   socket_.assign(tcp::v4(), socket);
   boost::system::error_code ignored;  // On a socket that is already dead: the first read tells.
   socket_.set_option(tcp::no_delay(true), ignored);
@@ -121,7 +127,7 @@ void Session::end(Status reason, Farewell farewell) {
     io_.stop();
     return;
   }
-  deadline_.expires_after(kLingerDeadline);
+  deadline_.expires_after(linger_deadline_);
   deadline_.async_wait([this](const boost::system::error_code& error) {
     if (!error) io_.stop();
   });
@@ -133,6 +139,7 @@ asio::awaitable<void> Session::signal_loop(std::shared_ptr<Session> self) {
   signalfd_siginfo info{};
   const auto buffer = asio::buffer(&info, sizeof info);
   const auto [error, size_bytes] = co_await self->signals_.async_read_some(buffer, kAwait);
+  self->linger_deadline_ = kShutdownDeadline;
   if (!error) self->end(Status(Code::kDisconnected, "the server is shutting down"), Farewell::kGoodbye);
 }
 

@@ -16,6 +16,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -96,6 +97,7 @@ class Session final : public EngineSink, public std::enable_shared_from_this<Ses
   asio::steady_timer room_{io_};          // Cancelled when the queue has room.
   asio::steady_timer outgoing_{io_};      // Cancelled when there is something to write.
 
+  std::chrono::milliseconds linger_deadline_;
   std::vector<std::byte> input_;          // Bytes read ahead are [input_begin_, input_end_).
   size_t input_begin_ = 0;
   size_t input_end_ = 0;

@@ -1,5 +1,6 @@
 #include "server/torch/batch_decoder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -11,6 +12,7 @@ namespace {
 
 // Long batches are cut, so that execution starts before the whole batch is decoded.
 constexpr size_t kStepsPerRunMax = 256;
+constexpr size_t kQueuedBatchSizeBytesMax = size_t{4} << 20;
 
 Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
 
@@ -26,13 +28,15 @@ BatchDecoder::BatchDecoder(EngineState& state, Executor& executor)
 void BatchDecoder::decode(std::unique_ptr<IncomingBatch> batch) {
   if (state_.ended) return;
   const uint64_t sequence = batch->sequence;
-  stream_ = batch->stream;
+  set_stream(batch->stream);
   next_segment_ = 0;
   progress_.open(sequence);
   const auto shared = std::make_shared<BatchInProgress>(std::move(batch), state_.context.bodies);
   start_run(shared);
   Status status = decode_records(shared);
   submit_run(status.ok());
+  // The queue that bounds what is under way ends here, where streams have queues of their own.
+  if (several_streams_ && (*shared)->size_bytes > kQueuedBatchSizeBytesMax) executor_.drain();
   if (!status.ok() && !state_.ended.exchange(true)) {
     state_.context.sink.failed(status.with_context("batch " + std::to_string(sequence)));
   }
@@ -45,7 +49,12 @@ void BatchDecoder::start_run(const std::shared_ptr<BatchInProgress>& batch) {
   run_->batch = batch;
   run_->plans = plans_;
   std::unique_ptr<StreamRunner>& runner = runners_[stream_];
-  if (!runner) runner = std::make_unique<StreamRunner>(state_, progress_, stream_);
+  if (!runner) {
+    runner = std::make_unique<StreamRunner>(state_, progress_, stream_);
+    if (several_streams_ && stream_ != first_stream_ && untracked_run_id_ != 0) {
+      run_after({first_stream_, untracked_run_id_});
+    }
+  }
   run_->runner = runner.get();
 }
 
@@ -54,6 +63,47 @@ void BatchDecoder::submit_run(bool is_last) {
   if (!is_last) progress_.add_run((*run_->batch)->sequence);
   executor_.submit(std::move(run_));
 }
+
+// ---- Streams ------------------------------------------------------------------------------------
+
+void BatchDecoder::set_stream(uint32_t stream) {
+  stream_ = stream;
+  if (last_run_id_ == 0) first_stream_ = stream;
+  if (several_streams_ || stream == first_stream_) return;
+  several_streams_ = true;
+  untracked_run_id_ = last_run_id_;
+}
+
+void BatchDecoder::run_after(const Slot::Use& use) {
+  for (Run::After& after : run_->after) {
+    if (after.stream != use.stream) continue;
+    after.id = std::max(after.id, use.run_id);
+    return;
+  }
+  run_->after.push_back({use.stream, use.run_id});
+}
+
+void BatchDecoder::note_use(Slot& slot, bool writes) {
+  if (!several_streams_) return;
+  const Slot::Use use{stream_, run_->id};
+  if (slot.last_write.run_id != 0 && slot.last_write.stream != stream_) run_after(slot.last_write);
+  if (writes) {
+    for (const Slot::Use& read : slot.reads) {
+      if (read.stream != stream_) run_after(read);
+    }
+    slot.reads.clear();
+    slot.last_write = use;
+    return;
+  }
+  for (Slot::Use& read : slot.reads) {
+    if (read.stream != stream_) continue;
+    read = use;
+    return;
+  }
+  slot.reads.push_back(use);
+}
+
+// ---- Records ------------------------------------------------------------------------------------
 
 Status BatchDecoder::decode_records(const std::shared_ptr<BatchInProgress>& batch) {
   wire::BatchReader& reader = (*batch)->reader;
@@ -69,6 +119,11 @@ Status BatchDecoder::decode_records(const std::shared_ptr<BatchInProgress>& batc
       continue;
     }
     const uint32_t stream = stream_;
+    if (several_streams_ && record->number == static_cast<uint32_t>(wire::Command::kSync)) {
+      submit_run(false);
+      executor_.drain();
+      start_run(batch);
+    }
     Step step;
     step.location = record->location;
     step.handles_begin = static_cast<uint32_t>(run_->handles.size());
@@ -105,6 +160,7 @@ Status BatchDecoder::add_new_handle(wire::Handle handle) {
   if (!handles_.insert(handle, slot)) {
     return invalid("handle " + std::to_string(handle) + " is in use already");
   }
+  note_use(*slot, true);
   run_->handles.push_back(std::move(slot));
   return {};
 }
@@ -123,6 +179,8 @@ Status BatchDecoder::decode_op(wire::BatchReader& reader, uint32_t number, Step&
     const SlotPtr* slot = handles_.find(record_handles_[i]);
     if (slot == nullptr) return unknown_handle(record_handles_[i]).with_context(plan.full_name);
     run_->handles.push_back(*slot);
+    // A kept graph's buffers are freed by its backward.
+    note_use(**slot, plan.input_written[i] != 0 || plan.builtin != OpPlan::Builtin::kNone);
   }
   for (uint32_t i = plan.input_count; i < plan.handle_count; ++i) {
     const Status status = add_new_handle(record_handles_[i]);
@@ -139,8 +197,10 @@ Status BatchDecoder::decode_command(IncomingBatch& batch, uint32_t number, Step&
   if (!immediates) return immediates.error();
   step.immediates = immediates->data();
   if (step.command == wire::Command::kStream) {
-    std::memcpy(&stream_, step.immediates, sizeof stream_);
-    if (stream_ >= limits::kStreamsMax) return invalid("a stream over the limit");
+    uint32_t stream = 0;
+    std::memcpy(&stream, step.immediates, sizeof stream);
+    if (stream >= limits::kStreamsMax) return invalid("a stream over the limit");
+    set_stream(stream);
     return {};
   }
   if (step.command == wire::Command::kUpload) {
@@ -153,6 +213,7 @@ Status BatchDecoder::decode_command(IncomingBatch& batch, uint32_t number, Step&
     step.segment = next_segment_++;
   }
   if (shape->handle_count == 0) return {};
+  step.has_handle = true;
   wire::Handle handle = 0;
   RGPU_RETURN_IF_ERROR(batch.reader.read_handles({&handle, 1}));
   return resolve_command_handle(handle, step);
@@ -180,6 +241,7 @@ Status BatchDecoder::resolve_command_handle(wire::Handle handle, Step& step) {
     std::memcpy(&size_bytes, step.immediates, sizeof size_bytes);
     if (size_bytes > limits::kStorageSizeBytesMax) return invalid("a storage over the limit");
   }
+  note_use(**slot, true);  // A fetch too: it marks the slot as being downloaded.
   run_->handles.push_back(*slot);
   return {};
 }

@@ -33,6 +33,10 @@ class BatchDecoder {
   [[nodiscard]] Status decode_command(IncomingBatch& batch, uint32_t number, Step& step);
   [[nodiscard]] Status resolve_command_handle(wire::Handle handle, Step& step);
   [[nodiscard]] Status add_new_handle(wire::Handle handle);
+  // The run being filled uses `slot`: notes which runs of other streams must be done before.
+  void note_use(Slot& slot, bool writes);
+  void run_after(const Slot::Use& use);
+  void set_stream(uint32_t stream);
   void start_run(const std::shared_ptr<BatchInProgress>& batch);
   void submit_run(bool is_last);
 
@@ -47,6 +51,11 @@ class BatchDecoder {
   std::unique_ptr<TorchRun> run_;           // The one being filled.
   std::vector<wire::Handle> record_handles_;
   uint32_t stream_ = 0;
+  // Uses are noted only from the moment a second stream is used. What ran before did so on
+  // `first_stream_`, up to `untracked_run_id_`, which every other stream has to wait for.
+  bool several_streams_ = false;
+  uint32_t first_stream_ = 0;
+  uint64_t untracked_run_id_ = 0;
   uint32_t next_segment_ = 0;
   uint64_t last_run_id_ = 0;
 };

@@ -116,6 +116,13 @@ void read_bytes(const c10::Storage& source, uint64_t offset_bytes, std::span<std
       .copy_(byte_tensor(source, offset_bytes, target.size()));
 }
 
+void keep_until_stream_is_done(const c10::Storage& storage) {
+  const c10::Device device = storage.device();
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.recordDataPtrOnStream(storage.data_ptr(), guard.getStream(device));
+}
+
 void synchronize(c10::Device device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(device.type());

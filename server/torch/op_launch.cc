@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "server/crash_report.h"
+#include "server/torch/device.h"
 #include "server/torch/op_results.h"
 #include "server/torch/remote_error.h"
 
@@ -256,9 +257,12 @@ Result<at::Tensor> OpLauncher::input(const ArgPlan& arg, const OpRecord& record,
                                        " is outside its storage of " +
                                        std::to_string(slot.size_bytes()) + " bytes");
     }
-    // The ready tensor is one stream's; the others make their own.
-    tensor = slot.home_stream == stream_ ? slot.tensor(geometry, offset)
-                                         : geometry.make_tensor(slot.storage(), offset);
+    if (slot.home_stream == stream_) {
+      tensor = slot.tensor(geometry, offset);
+    } else {  // The ready tensor is one stream's; the others make their own.
+      tensor = geometry.make_tensor(slot.storage(), offset);
+      keep_until_stream_is_done(slot.storage());
+    }
   }
   if (!arg.use.requires_grad) return tensor;
   tensor = tensor.detach().requires_grad_(true);

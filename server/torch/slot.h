@@ -1,6 +1,6 @@
 // Slot: what a handle stands for on the server: a storage, an opaque value, or an error.
 //
-// Threading: `home_stream` and the uses are the decode thread's. Everything else belongs to the
+// Threading: the uses are the decode thread's, `home_stream` is constant. Everything else belongs to the
 //            stream that runs a record with this slot; the executor orders streams that share one.
 // Lifetime:  reference-counted: the handle table holds one until the handle is freed, every queued
 //            record one until it has run.
@@ -75,6 +75,14 @@ class Slot final : public c10::intrusive_ptr_target {
   void forget_tensor() { cached_.reset(); cached_geometry_ = 0; }
   // After an op that may have changed the ready tensor itself (resize_, set_): keep it only if not.
   void recheck_tensor(const Geometry& geometry);
+
+  // Which runs used it since a second stream came into use. Decode thread's.
+  struct Use {
+    uint32_t stream = 0;
+    uint64_t run_id = 0;  // 0: none.
+  };
+  Use last_write;
+  std::vector<Use> reads;      // Since last_write; at most one for each stream.
 
   const uint32_t home_stream;  // Only this one uses the ready tensor.
   PoisonPtr poison;

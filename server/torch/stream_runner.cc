@@ -89,7 +89,7 @@ Status StreamRunner::execute(const Step& step, TorchRun& run) {
 
 Status StreamRunner::command(const Step& step, TorchRun& run) {
   SlotPtr slot;
-  if (step.handles_begin < run.handles.size()) slot = std::move(run.handles[step.handles_begin]);
+  if (step.has_handle) slot = std::move(run.handles[step.handles_begin]);
   switch (step.command) {
     case wire::Command::kFree:
       return {};  // The table's reference was in `slot`.

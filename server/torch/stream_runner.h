@@ -25,6 +25,7 @@ struct Step {
   uint32_t location = 0;
   const OpPlan* plan = nullptr;
   uint32_t handles_begin = 0;       // In TorchRun::handles.
+  bool has_handle = false;          // Of a command.
   uint32_t segment = 0;             // Of kUpload.
   bool is_new = false;              // Of kUpload: the handle is.
   const std::byte* immediates = nullptr;

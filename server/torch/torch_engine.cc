@@ -7,9 +7,12 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <optional>
 #include <stdexcept>
 
-#include "server/inline_executor.h"
+#include "server/crash_report.h"
+#include "server/thread_executor.h"
+#include "server/torch/accelerator_executor.h"
 #include "server/torch/batch_decoder.h"
 #include "server/torch/device.h"
 
@@ -42,11 +45,21 @@ class TorchEngine final : public Engine {
     info_.torch_version = RGPU_TORCH_VERSION;
     info_.device_type = options.device;
     info_.devices = device_infos(type, count);
+    if (state_.device.is_cpu()) {
+      executor_ = std::make_unique<ThreadExecutor>(context.clock, [options] {
+        crash_report::use_thread_stack();
+        if (options.threads != 0) at::set_num_threads(static_cast<int>(options.threads));
+      });
+    } else {
+      executor_ = std::make_unique<AcceleratorExecutor>(state_.device);
+    }
+    decoder_.emplace(state_, *executor_);
   }
+  ~TorchEngine() override { executor_.reset(); }  // Its threads use the decoder's runners.
 
   [[nodiscard]] const EngineInfo& info() const noexcept override { return info_; }
   void greet(const wire::Hello& hello) override {
-    decoder_.set_client_torch_version(hello.torch_version);
+    decoder_->set_client_torch_version(hello.torch_version);
   }
   [[nodiscard]] Result<Segment> allocate_segment(uint64_t size_bytes) override {
     try {
@@ -56,13 +69,13 @@ class TorchEngine final : public Engine {
                                           std::to_string(size_bytes) + " bytes");
     }
   }
-  void apply(std::unique_ptr<IncomingBatch> batch) override { decoder_.decode(std::move(batch)); }
+  void apply(std::unique_ptr<IncomingBatch> batch) override { decoder_->decode(std::move(batch)); }
 
  private:
   EngineState state_;
   EngineInfo info_;
-  InlineExecutor executor_;
-  BatchDecoder decoder_{state_, executor_};
+  std::unique_ptr<Executor> executor_;
+  std::optional<BatchDecoder> decoder_;
 };
 
 }  // namespace
