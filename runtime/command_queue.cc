@@ -85,10 +85,9 @@ Status CommandQueue::check(uint32_t stream, const Record& record) const {
 
 Result<uint32_t> CommandQueue::define_template(std::span<const std::byte> bytes) {
   if (bytes.empty() || bytes.size() > limits::kTemplateSizeBytesMax) {
-    return Status(Code::kInvalidArgument, "an op template of " + std::to_string(bytes.size()) +
-                                              " bytes; 1 to " +
-                                              std::to_string(limits::kTemplateSizeBytesMax) +
-                                              " are allowed");
+    return Status(Code::kInvalidArgument,
+                  "an op template of " + std::to_string(bytes.size()) + " bytes; 1 to " +
+                      std::to_string(limits::kTemplateSizeBytesMax) + " are allowed");
   }
   std::vector<std::byte> copy(bytes.begin(), bytes.end());
   const std::lock_guard lock(issue_mutex_);
@@ -149,8 +148,7 @@ FlushState CommandQueue::flush_state() const noexcept {
   const uint64_t drained = drained_.load(std::memory_order_acquire);
   const uint64_t drained_bytes = drained_bytes_.load(std::memory_order_relaxed);
   FlushState state;
-  state.pending_records =
-      static_cast<uint32_t>(issued_.load(std::memory_order_acquire) - drained);
+  state.pending_records = static_cast<uint32_t>(issued_.load(std::memory_order_acquire) - drained);
   state.pending_size_bytes = issued_bytes_.load(std::memory_order_relaxed) - drained_bytes +
                              staged_bytes_.load(std::memory_order_relaxed);
   state.batches_in_flight = batches_in_flight_.load(std::memory_order_relaxed);

@@ -91,8 +91,8 @@ class CommandQueue {
 
   mutable std::mutex issue_mutex_;
   // Written under issue_mutex_, read by any thread.
-  std::atomic<uint64_t> issued_{0};          // Records so far. Stored last: what it counts is there.
-  std::atomic<uint64_t> issued_bytes_{0};    // Ring bytes so far.
+  std::atomic<uint64_t> issued_{0};        // Records so far. Stored last: what it counts is there.
+  std::atomic<uint64_t> issued_bytes_{0};  // Ring bytes so far.
   std::atomic<uint64_t> flush_sequence_{0};  // Somebody waits for the records up to here.
   std::atomic<uint64_t> templates_defined_{0};
   std::atomic<uint32_t> used_stream_count_{0};

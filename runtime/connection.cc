@@ -128,9 +128,9 @@ asio::awaitable<void> Connection::handshake_deadline(ConnectionPtr self) {
   if (const Status foreign = self->check_first_bytes(); !foreign) {
     self->lose_here(foreign);
   } else {
-    self->lose_here(Status(Code::kDisconnected,
-                           self->core_->peer.name() + " did not answer as an rgpu server within " +
-                               to_text(timeout)));
+    self->lose_here(Status(
+        Code::kDisconnected,
+        self->core_->peer.name() + " did not answer as an rgpu server within " + to_text(timeout)));
   }
 }
 

@@ -85,7 +85,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] boost::asio::awaitable<Status> on_reply(wire::FrameHeader header);
   [[nodiscard]] boost::asio::awaitable<Status> on_goodbye(wire::FrameHeader header);
   [[nodiscard]] Status on_applied(uint64_t sequence);
-  // Before the handshake: what speaks another protocol, which may have sent less than a frame header.
+  // Before the handshake: what speaks another protocol, which may have sent less than a frame
+  // header.
   [[nodiscard]] Status check_first_bytes() const;
   [[nodiscard]] Status explain_read_error(const Status& error) const;
   [[nodiscard]] std::string server_name() const;
@@ -109,8 +110,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint32_t policy_version_ = 0;
   uint64_t batches_sent_ = 0;
   uint64_t batches_applied_ = 0;
-  bool greeted_ = false;   // The HelloReply came.
-  bool looking_ = false;   // look() was called since the last pause.
+  bool greeted_ = false;  // The HelloReply came.
+  bool looking_ = false;  // look() was called since the last pause.
   bool parked_ = false;
   bool closing_ = false;
   bool shut_ = false;

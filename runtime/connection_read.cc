@@ -14,9 +14,7 @@ using wire::FrameKind;
 
 namespace {
 
-Status disconnected(std::string message) {
-  return Status(Code::kDisconnected, std::move(message));
-}
+Status disconnected(std::string message) { return Status(Code::kDisconnected, std::move(message)); }
 
 }  // namespace
 
@@ -88,8 +86,8 @@ asio::awaitable<Status> Connection::on_hello_reply(FrameHeader header) {
   if (!body) co_return explain_read_error(body.error());
   Result<wire::HelloReply> reply = wire::decode_hello_reply(*body);
   if (!reply) {
-    co_return disconnected(core_->peer.name() + " is not an rgpu server: " +
-                           reply.error().message());
+    co_return disconnected(core_->peer.name() +
+                           " is not an rgpu server: " + reply.error().message());
   }
   if (reply->code != Code::kOk) {
     co_return disconnected(server_name() + " refused the session: " + reply->message);
@@ -146,8 +144,7 @@ asio::awaitable<Status> Connection::on_reply(FrameHeader header) {
   if (!wanted) co_return explain_read_error(wanted.error());
   const std::optional<Destination> destination = *std::move(wanted);
   const uint64_t size = header.payload_size_bytes;
-  const bool unexpected =
-      destination && !reply->failed && size != destination->bytes.size();
+  const bool unexpected = destination && !reply->failed && size != destination->bytes.size();
   if (size != reply->payload_size_bytes || unexpected || (reply->failed && size != 0)) {
     co_return disconnected("internal error: " + server_name() + " sent " + std::to_string(size) +
                            " bytes where " + std::to_string(reply->payload_size_bytes) +

@@ -109,8 +109,8 @@ void Drain::add_record(OutgoingBatch& batch, const RingRecord& record) {
 bool Drain::below_limits(const OutgoingBatch& batch) const {
   const uint32_t records = batch.encoder.record_count();
   // Room for a kStream before the record.
-  return records == 0 || (records + 2 <= limits::kRecordsMax &&
-                          batch.encoder.size_bytes() < batch_size_bytes_max_);
+  return records == 0 ||
+         (records + 2 <= limits::kRecordsMax && batch.encoder.size_bytes() < batch_size_bytes_max_);
 }
 
 bool Drain::has_room(const OutgoingBatch& batch, const RingRecord& record) {

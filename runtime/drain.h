@@ -21,7 +21,7 @@ struct OutgoingBatch {
   wire::BatchEncoder encoder;
   std::vector<Payload> payloads;  // The segments, in order.
   uint64_t payload_size_bytes = 0;
-  uint32_t stream = 0;            // Of the first record.
+  uint32_t stream = 0;  // Of the first record.
   uint64_t template_count = 0;
 
   void clear();

@@ -17,11 +17,11 @@ namespace rgpu {
 
 // What a policy may look at. Counts are of this moment; ages and times in nanoseconds.
 struct FlushState {
-  uint32_t pending_records = 0;    // In the rings, not yet sent. Frees are not counted.
-  uint64_t pending_size_bytes = 0; // Ring bytes and staged upload bytes.
-  int64_t oldest_age_ns = 0;       // Since the oldest pending record was appended (decide() only).
-  uint32_t batches_in_flight = 0;  // Sent, not yet acknowledged as applied.
-  bool waiter = false;             // A thread waits for a reply or for room: send now.
+  uint32_t pending_records = 0;     // In the rings, not yet sent. Frees are not counted.
+  uint64_t pending_size_bytes = 0;  // Ring bytes and staged upload bytes.
+  int64_t oldest_age_ns = 0;        // Since the oldest pending record was appended (decide() only).
+  uint32_t batches_in_flight = 0;   // Sent, not yet acknowledged as applied.
+  bool waiter = false;              // A thread waits for a reply or for room: send now.
 };
 
 struct FlushDecision {
@@ -46,7 +46,9 @@ class FlushPolicy {
   [[nodiscard]] virtual FlushDecision decide(const FlushState& state) = 0;
   // With nothing pending: how long to look again before parking; 0: park at once. Polling a little
   // here saves the issuing thread the system call that wakes a parked I/O thread.
-  [[nodiscard]] virtual std::chrono::nanoseconds linger() const { return std::chrono::nanoseconds{0}; }
+  [[nodiscard]] virtual std::chrono::nanoseconds linger() const {
+    return std::chrono::nanoseconds{0};
+  }
 };
 
 // "per_op" | "sync" | "bytes=N" | "deadline=MICROSECONDS" | "adaptive"

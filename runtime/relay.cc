@@ -209,8 +209,7 @@ asio::awaitable<void> Relay::accept_loop(RelayPtr self) {
     auto [error, socket] = co_await self->acceptor_.async_accept(token);
     if (error == asio::error::operation_aborted || !self->acceptor_.is_open()) co_return;
     if (error) continue;
-    auto pair =
-        std::make_shared<Pair>(self->io_, std::move(socket), *self->up_, *self->down_);
+    auto pair = std::make_shared<Pair>(self->io_, std::move(socket), *self->up_, *self->down_);
     self->pairs_.insert(pair);
     if (++self->connections_ == 1 && self->options_.cut_at) self->schedule_timer_.cancel();
     self->spawn(serve(self, std::move(pair)));
@@ -317,11 +316,11 @@ Result<RelayAddress> parse_relay_address(const std::string& text) {
 
 std::string RelayFigures::to_json() const {
   char line[160];
-  std::snprintf(line, sizeof(line),
-                "{\"connections\": %llu, \"bytes_up\": %llu, \"bytes_down\": %llu, \"turns\": %llu}",
-                static_cast<unsigned long long>(connections),
-                static_cast<unsigned long long>(bytes_up),
-                static_cast<unsigned long long>(bytes_down), static_cast<unsigned long long>(turns));
+  std::snprintf(
+      line, sizeof(line),
+      "{\"connections\": %llu, \"bytes_up\": %llu, \"bytes_down\": %llu, \"turns\": %llu}",
+      static_cast<unsigned long long>(connections), static_cast<unsigned long long>(bytes_up),
+      static_cast<unsigned long long>(bytes_down), static_cast<unsigned long long>(turns));
   return line;
 }
 

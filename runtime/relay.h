@@ -78,8 +78,10 @@ class Relay : public std::enable_shared_from_this<Relay> {
   static boost::asio::awaitable<void> accept_loop(RelayPtr self);
   static boost::asio::awaitable<void> schedule(RelayPtr self);
   static boost::asio::awaitable<void> serve(RelayPtr self, std::shared_ptr<Pair> pair);
-  static boost::asio::awaitable<void> receive(RelayPtr self, std::shared_ptr<Pair> pair, Pipe& pipe);
-  static boost::asio::awaitable<void> deliver(RelayPtr self, std::shared_ptr<Pair> pair, Pipe& pipe);
+  static boost::asio::awaitable<void> receive(RelayPtr self, std::shared_ptr<Pair> pair,
+                                              Pipe& pipe);
+  static boost::asio::awaitable<void> deliver(RelayPtr self, std::shared_ptr<Pair> pair,
+                                              Pipe& pipe);
 
   void spawn(boost::asio::awaitable<void> task);
   [[nodiscard]] Status bind();

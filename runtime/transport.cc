@@ -61,8 +61,8 @@ Result<Endpoints> resolve(const Peer& peer, std::chrono::milliseconds timeout) {
     promise->set_value(look_up(host, port));
   }).detach();
   if (answer.wait_for(timeout) != std::future_status::ready) {
-    return Status(Code::kDisconnected, "cannot resolve the host name \"" + peer.host +
-                                           "\" within " + to_text(timeout));
+    return Status(Code::kDisconnected,
+                  "cannot resolve the host name \"" + peer.host + "\" within " + to_text(timeout));
   }
   return answer.get();
 }

@@ -34,9 +34,9 @@ TEST(FlushPolicy, NamesRoundTrip) {
 }
 
 TEST(FlushPolicy, AWrongNameIsRefusedWithTheValidOnes) {
-  for (const char* name : {"", "Adaptive", "bytes", "bytes=", "bytes=0", "bytes=4k", "bytes=-1",
-                           "deadline=0", "deadline=1ms", "deadline=99999999", "sync ",
-                           "bytes=99999999999999999999999"}) {
+  for (const char* name :
+       {"", "Adaptive", "bytes", "bytes=", "bytes=0", "bytes=4k", "bytes=-1", "deadline=0",
+        "deadline=1ms", "deadline=99999999", "sync ", "bytes=99999999999999999999999"}) {
     const Result<std::unique_ptr<FlushPolicy>> policy = make_flush_policy(name);
     ASSERT_FALSE(policy) << name;
     EXPECT_EQ(policy.error().code(), Code::kInvalidArgument);

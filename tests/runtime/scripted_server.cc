@@ -49,7 +49,8 @@ ReceivedBatch decode_batch(std::span<const std::byte> body,
   ReceivedBatch batch;
   wire::BatchReader reader = require_value(wire::BatchReader::open(body));
   for (uint32_t index = 0; index < reader.template_count(); ++index) {
-    batch.templates.push_back(require_value(wire::decode_op_template(reader.template_bytes(index))));
+    batch.templates.push_back(
+        require_value(wire::decode_op_template(reader.template_bytes(index))));
     templates.push_back(batch.templates.back());
   }
   for (uint32_t index = 0; index < reader.record_count(); ++index) {

@@ -2,7 +2,8 @@
 //
 // Threading: none of its own; blocking sockets, so that a test first proves what has not happened,
 //            then triggers it, then reads it.
-// Errors:    every read has a deadline of ten seconds; what goes wrong throws, which fails the test.
+// Errors:    every read has a deadline of ten seconds; what goes wrong throws, which fails the
+// test.
 #pragma once
 
 #include <cstddef>

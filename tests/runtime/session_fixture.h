@@ -7,6 +7,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "runtime/session.h"
 #include "tests/runtime/scripted_server.h"
@@ -23,19 +24,26 @@ class Impatient final : public WaitObserver {
   int waits = 0;
 };
 
-// Its owner sets a promise when the session lets go of it.
-template <typename Byte>
-struct Watched {
-  explicit Watched(size_t size_bytes, std::byte value = {}) : bytes(size_bytes, value) {}
-  std::shared_ptr<void> owner() {
-    return {bytes.data(), [this](void*) { released.set_value(); }};
+// Memory that a session holds for a while; `released` is ready when it has let go of it.
+class Watched {
+ public:
+  explicit Watched(size_t size_bytes, std::byte value = {})
+      : memory_(std::make_shared<std::vector<std::byte>>(size_bytes, value)) {}
+  [[nodiscard]] std::vector<std::byte>& bytes() { return *memory_; }
+  // Once. The memory lives on with it when the test has ended.
+  [[nodiscard]] std::shared_ptr<void> owner() {
+    auto promise = std::make_shared<std::promise<void>>();
+    released = promise->get_future();
+    return {memory_->data(), [memory = memory_, promise](void*) { promise->set_value(); }};
   }
-  bool is_released() {
-    return future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  [[nodiscard]] bool is_released() const {
+    return released.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   }
-  std::vector<Byte> bytes;
-  std::promise<void> released;
-  std::future<void> future = released.get_future();
+
+  std::future<void> released;
+
+ private:
+  std::shared_ptr<std::vector<std::byte>> memory_;
 };
 
 class SessionTest : public ::testing::Test {
@@ -65,7 +73,9 @@ class SessionTest : public ::testing::Test {
   }
   void start(const std::string& policy = "sync") { start(options(policy)); }
 
-  Status allocate(Handle handle, uint32_t stream = 0) { return allocate(handle, stream, observer_); }
+  Status allocate(Handle handle, uint32_t stream = 0) {
+    return allocate(handle, stream, observer_);
+  }
   Status allocate(Handle handle, uint32_t stream, WaitObserver& observer) {
     const uint64_t size_bytes = 64;
     const auto immediates = std::as_bytes(std::span(&size_bytes, 1));

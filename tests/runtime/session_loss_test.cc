@@ -181,14 +181,14 @@ TEST_F(SessionLossTest, TheConnectionEndsWhileNobodyWaits) {
 
 TEST_F(SessionLossTest, TheConnectionIsResetDuringAWait) {
   start("per_op");
-  Watched<std::byte> target(8);
-  const uint64_t request = fetch({target.bytes, target.owner()});
+  Watched target(8);
+  const uint64_t request = fetch({target.bytes(), target.owner()});
   (void)server_.read_records(1);
   auto waited = wait_in_thread(request);
   server_.reset();
   EXPECT_EQ(waited.get().error().code(), Code::kDisconnected);
   expect_lost("closed the connection (Connection reset by peer)");
-  target.future.wait();
+  target.released.wait();
 }
 
 TEST_F(SessionLossTest, TheConnectionEndsInTheMiddleOfAFrame) {
@@ -205,8 +205,8 @@ TEST_F(SessionLossTest, TheConnectionEndsInTheMiddleOfAFrame) {
 
 TEST_F(SessionLossTest, TheConnectionEndsInTheMiddleOfAPayload) {
   start("per_op");
-  Watched<std::byte> target(1000);
-  const uint64_t request = fetch({target.bytes, target.owner()});
+  Watched target(1000);
+  const uint64_t request = fetch({target.bytes(), target.owner()});
   (void)server_.read_records(1);
   const std::vector<std::byte> body = wire::encode(reply_to(request, 1000));
   send_header(FrameKind::kReply, static_cast<uint32_t>(body.size()), 1, 1000);
@@ -215,15 +215,15 @@ TEST_F(SessionLossTest, TheConnectionEndsInTheMiddleOfAPayload) {
   server_.close();
   expect_lost("closed the connection (");
   EXPECT_EQ(session_->wait(request, observer_).error().code(), Code::kDisconnected);
-  target.future.wait();
+  target.released.wait();
 }
 
 TEST_F(SessionLossTest, AnUnsentUploadIsLetGoOf) {
   start();
-  Watched<std::byte> source(100);
-  ASSERT_TRUE(session_->upload(0, 1, 100, 0, {source.bytes, source.owner()}, observer_));
+  Watched source(100);
+  ASSERT_TRUE(session_->upload(0, 1, 100, 0, {source.bytes(), source.owner()}, observer_));
   server_.close();
-  source.future.wait();
+  source.released.wait();
   expect_lost("closed the connection (");
 }
 
@@ -302,8 +302,8 @@ TEST_F(SessionLossTest, AReplyThatDoesNotVerify) {
 
 TEST_F(SessionLossTest, AReplyOfAnotherSize) {
   start("per_op");
-  Watched<std::byte> target(8);
-  const uint64_t request = fetch({target.bytes, target.owner()});
+  Watched target(8);
+  const uint64_t request = fetch({target.bytes(), target.owner()});
   (void)server_.read_records(1);
   const std::vector<std::byte> payload(9);
   server_.reply(reply_to(request, 9), payload);
