@@ -1,0 +1,476 @@
+"""Servers that are missing, strange, slow or dying: a clear exception in time, never a hang.
+
+Each case runs in a process of its own, which says what it saw in lines on its standard output.
+"""
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+USE = """
+import rgpu, torch
+try:
+    print(torch.ones(2, device="rgpu").sum().item())
+except RuntimeError as error:
+    print(error)
+print("alive")
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+@contextlib.contextmanager
+def strange_server(kind: str) -> Iterator[str]:
+    """A port that takes connections and is no rgpu-opserver."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    taken: list[socket.socket] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection = listener.accept()[0]
+                taken.append(connection)
+                if kind == "http":
+                    connection.recv(4096)
+                    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+                elif kind == "garbage":
+                    connection.sendall(bytes(range(256)) * 64)
+                elif kind == "hangs up":
+                    connection.close()
+                elif kind == "banner":
+                    connection.sendall(b"SSH-2.0-OpenSSH_9.2\r\n")
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        listener.close()
+        thread.join(10)
+        for connection in taken:
+            connection.close()
+
+
+def test_no_server_is_one_line_with_the_remedy(run_snippet):
+    address = f"127.0.0.1:{free_port()}"
+    result = run_snippet(USE, server=address)
+    assert (result.returncode, result.stderr) == (0, "")
+    message, alive = result.stdout.splitlines()
+    assert address in message and "rgpu-opserver" in message and "rgpu-run --local" in message
+    assert alive == "alive"
+
+
+def test_port_that_speaks_something_else_is_named_within_five_seconds(run_snippet):
+    code = """
+    import rgpu, sys, time, torch
+    for address in {addresses}:
+        began = time.monotonic()
+        try:
+            rgpu.connect(address)
+        except RuntimeError as error:
+            print(address in str(error), time.monotonic() - began < 6, error)
+    """
+    kinds = ("http", "silence", "garbage", "hangs up", "banner")
+    with contextlib.ExitStack() as servers:
+        addresses = [servers.enter_context(strange_server(kind)) for kind in kinds]
+        result = run_snippet(code.format(addresses=addresses), server=None)
+    assert (result.returncode, result.stderr) == (0, "")
+    lines = result.stdout.splitlines()
+    assert len(lines) == len(kinds) and all(line.startswith("True True") for line in lines), lines
+
+
+@pytest.mark.parametrize("kind", ["silence", "garbage"])
+def test_bad_server_found_in_backward_is_an_exception_there(run_snippet, kind):
+    # The forward needs nothing from the server, so that the loss is first seen in backward.
+    code = """
+    import rgpu, torch
+    class Reads(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x): return x * 2
+        @staticmethod
+        def backward(ctx, gradient):
+            gradient.sum().item()
+            return gradient
+    try:
+        x = torch.ones(2, device="rgpu", requires_grad=True)
+        Reads.apply(x).sum().backward()
+        print("no error")
+    except RuntimeError as error:
+        print(error)
+    print("alive")
+    """
+    with strange_server(kind) as address:
+        result = run_snippet(code, server=address)
+    assert (result.returncode, result.stderr) == (0, "")
+    message, alive = result.stdout.splitlines()
+    assert address in message and alive == "alive"
+
+
+def test_malformed_address_is_refused_by_name(run_snippet):
+    code = """
+    import rgpu, torch
+    for act in (lambda: torch.ones(1, device="rgpu"), rgpu.connect, *(
+            lambda a=a: rgpu.connect(a) for a in ("127.0.0.1", "127.0.0.1:0", "h:99999", ":1"))):
+        try:
+            act()
+        except ValueError as error:
+            print(error)
+    """
+    result = run_snippet(code, server="nonsense")
+    assert (result.returncode, result.stderr) == (0, "")
+    wanted = ["nonsense", "nonsense", "127.0.0.1", "127.0.0.1:0", "h:99999", ":1"]
+    for line, address in zip(result.stdout.splitlines(), wanted, strict=True):
+        assert f'"{address}"' in line and "HOST:PORT" in line
+
+
+def test_session_can_be_made_after_a_failed_one(run_snippet, opserver):
+    code = f"""
+    import rgpu, torch
+    try:
+        rgpu.connect("127.0.0.1:{free_port()}")
+    except RuntimeError:
+        pass
+    print(rgpu.connect("{opserver.address}")["devices"] != [])
+    print(torch.ones(2, device="rgpu").sum().item())
+    """
+    result = run_snippet(code, server=None)
+    assert (result.returncode, result.stderr, result.stdout) == (0, "", "True\n2.0\n")
+
+
+def test_tensor_of_an_earlier_session_is_refused_not_confused(run_snippet):
+    code = """
+    import os, rgpu, torch
+    old = torch.ones(2, device="rgpu")
+    rgpu.connect(os.environ["RGPU_OPSERVER"])
+    new = torch.full((2,), 5.0, device="rgpu")
+    for use in (lambda: old + 1, lambda: old.cpu(), lambda: new.add_(old)):
+        try:
+            use()
+        except RuntimeError as error:
+            print("earlier session" in str(error))
+    del old
+    print(new.tolist())
+    """
+    result = run_snippet(code)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == ["True"] * 3 + ["[5.0, 5.0]"]
+
+
+class Program:
+    """A program that runs beside the test; say() answers its input(), heard() is its next line."""
+
+    def __init__(self, code: str, server: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-u", "-c", textwrap.dedent(code)],
+            env={**os.environ, "RGPU_OPSERVER": server},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def heard(self, within_s: float = 60) -> str:
+        assert self.process.stdout is not None
+        ready = select.select([self.process.stdout], [], [], within_s)[0]
+        assert ready, "the program said nothing in time"
+        return self.process.stdout.readline().rstrip("\n")
+
+    def say(self, line: str = "") -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def end(self) -> tuple[int, str]:
+        """Its exit status and what it wrote to stderr."""
+        self.process.stdin.close()
+        self.process.stdin = None
+        errors = self.process.communicate(timeout=60)[1]
+        return self.process.returncode, errors
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+
+def signal_all(service, number: int) -> None:
+    """To the server and its workers."""
+    os.killpg(service.process.pid, number)
+
+
+TRAINS = """
+import rgpu, torch
+model = torch.nn.Linear(4, 4).to("rgpu")
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+x = torch.ones(2, 4, device="rgpu")
+def step():
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+step().item()
+print("ready"); input()
+try:
+    for _ in range(1000):
+        step()
+    step().item()
+    print("no error")
+except RuntimeError as error:
+    print(error)
+for use in (lambda: x + 1, lambda: x.cpu(), rgpu.synchronize, lambda: torch.ones(1, device="rgpu")):
+    try:
+        use()
+        print("no error")
+    except RuntimeError as error:
+        print(error)
+"""
+
+
+def test_server_killed_during_a_step_is_a_clear_exception_until_there_is_another(
+    fresh_opserver, opserver
+):
+    code = f"""{TRAINS}
+rgpu.connect("{opserver.address}")
+print(torch.ones(3, device="rgpu").sum().item())
+"""
+    with Program(code, fresh_opserver.address) as program:
+        assert program.heard() == "ready"
+        signal_all(fresh_opserver, signal.SIGKILL)
+        program.say()
+        for _ in range(5):
+            assert fresh_opserver.address in program.heard()
+        assert program.heard() == "3.0"
+        assert program.end() == (0, "")
+
+
+KILLS_ITS_WORKER = """
+import rgpu, torch
+def crash():
+    gradient = torch.ones(1, 1, 2, 2, device="rgpu")
+    x = torch.ones(1, 1, 4, 4, device="rgpu")
+    bad = torch.full((1, 1, 2, 2), 1 << 40, device="rgpu")
+    return torch.ops.aten.max_pool2d_with_indices_backward(
+        gradient, x, [2, 2], [2, 2], [0, 0], [1, 1], False, bad)
+torch.ones(1, device="rgpu").item()
+print("ready"); input()
+try:
+    crash().cpu()
+    print("no error")
+except RuntimeError as error:
+    print(str(error).replace("\\n", " "))
+print("alive")
+"""
+
+
+def test_op_that_kills_its_worker_ends_that_session_alone(opserver):
+    bystander = """
+    import rgpu, torch
+    x = torch.ones(2, device="rgpu")
+    for _ in range(3):
+        x += 1
+        print(x.sum().item()); input()
+    """
+    with Program(bystander, opserver.address) as other:
+        assert other.heard() == "4.0"
+        with Program(KILLS_ITS_WORKER, opserver.address) as program:
+            assert program.heard() == "ready"
+            other.say()
+            assert other.heard() == "6.0"
+            program.say()
+            message = program.heard()
+            assert "max_pool2d_with_indices_backward" in message, message
+            assert program.heard() == "alive"
+            assert program.end() == (0, "")
+        other.say()
+        assert other.heard() == "8.0"
+        other.say()
+        assert other.end() == (0, "")
+
+
+WAITS = """
+import rgpu, torch
+x = torch.ones(2, device="rgpu")
+x.sum().item()
+print("ready"); input()
+try:
+    print("waits"); {wait}
+    print("no error")
+except KeyboardInterrupt:
+    print("interrupted")
+input()
+print(x.sum().item(), rgpu.stats()["waits"] > 0)
+"""
+
+
+INTERRUPTED = {
+    "item": "x.sum().item()",
+    "synchronize": "rgpu.synchronize()",
+    "read_of_a_gradient": "x.requires_grad_().sum().backward(); x.grad.cpu()",
+}
+
+
+@pytest.mark.parametrize("name", INTERRUPTED)
+def test_interrupt_ends_a_wait_and_leaves_the_session_usable(fresh_opserver, name):
+    with Program(WAITS.format(wait=INTERRUPTED[name]), fresh_opserver.address) as program:
+        assert program.heard() == "ready"
+        signal_all(fresh_opserver, signal.SIGSTOP)
+        program.say()
+        assert program.heard() == "waits"
+        while waiting_thread_state(program.process.pid) != "S":
+            time.sleep(0.01)
+        program.process.send_signal(signal.SIGINT)
+        assert program.heard(within_s=10) == "interrupted"
+        signal_all(fresh_opserver, signal.SIGCONT)
+        program.say()
+        assert program.heard() == "2.0 True"
+        assert program.end() == (0, "")
+
+
+def waiting_thread_state(pid: int) -> str:
+    """The main thread's state as the kernel has it: S when it stands still."""
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - procfs
+        return stat.read().rpartition(")")[2].split()[0]
+
+
+FILLS_THE_RING = """
+import rgpu, torch
+x = torch.ones(2, device="rgpu")
+x.sum().item()
+print("ready"); input()
+print("fills")
+try:
+    while True:
+        x.add_(1)
+except KeyboardInterrupt:
+    print("interrupted", rgpu.stats()["stalls"] > 0)
+except RuntimeError as error:
+    print(error)
+"""
+
+
+def wait_until_still(pid: int) -> None:
+    """Return once the program's main thread slept through a while without using the CPU."""
+    used = -1
+    while used != (now := cpu_ticks(pid)):
+        used = now
+        time.sleep(0.3)
+
+
+def cpu_ticks(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - procfs
+        fields = stat.read().rpartition(")")[2].split()
+    return int(fields[11]) + int(fields[12])
+
+
+def test_full_ring_of_a_stopped_server_can_be_interrupted(fresh_opserver):
+    with Program(FILLS_THE_RING, fresh_opserver.address) as program:
+        assert program.heard() == "ready"
+        signal_all(fresh_opserver, signal.SIGSTOP)
+        program.say()
+        assert program.heard() == "fills"
+        wait_until_still(program.process.pid)
+        program.process.send_signal(signal.SIGINT)
+        assert program.heard(within_s=10) == "interrupted True"
+        signal_all(fresh_opserver, signal.SIGCONT)
+        assert program.end() == (0, "")
+
+
+@pytest.mark.slow
+def test_full_ring_of_a_stopped_server_is_an_error_after_a_minute(fresh_opserver):
+    with Program(FILLS_THE_RING, fresh_opserver.address) as program:
+        assert program.heard() == "ready"
+        signal_all(fresh_opserver, signal.SIGSTOP)
+        program.say()
+        assert program.heard() == "fills"
+        assert fresh_opserver.address in program.heard(within_s=110)
+        assert program.end() == (0, "")
+
+
+def test_full_ring_of_a_killed_server_is_an_error_at_once(fresh_opserver):
+    with Program(FILLS_THE_RING, fresh_opserver.address) as program:
+        assert program.heard() == "ready"
+        signal_all(fresh_opserver, signal.SIGSTOP)
+        program.say()
+        assert program.heard() == "fills"
+        wait_until_still(program.process.pid)
+        signal_all(fresh_opserver, signal.SIGKILL)
+        assert fresh_opserver.address in program.heard()
+        assert program.end() == (0, "")
+
+
+def test_forked_child_gets_an_error_and_the_parent_goes_on(run_snippet):
+    code = """
+    import os, rgpu, torch
+    x = torch.ones(2, device="rgpu")
+    print(x.sum().item(), flush=True)
+    if os.fork() == 0:
+        make = lambda: torch.ones(1, device="rgpu")
+        for use in (lambda: x + 1, lambda: x.cpu(), make, rgpu.connect):
+            try:
+                use()
+                print("no error", flush=True)
+            except RuntimeError as error:
+                print("fork" in str(error), flush=True)
+        del x
+        os._exit(0)
+    os.wait()
+    print(x.sum().item(), torch.ones(3, device="rgpu").sum().item())
+    """
+    result = run_snippet(code)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines() == ["2.0"] + ["True"] * 4 + ["2.0 3.0"]
+
+
+def test_child_forked_before_the_first_op_is_free_to_connect(run_snippet):
+    code = """
+    import os, rgpu, torch
+    if os.fork() == 0:
+        print(torch.ones(2, device="rgpu").sum().item(), flush=True)
+        os._exit(0)
+    os.wait()
+    print(torch.ones(3, device="rgpu").sum().item())
+    """
+    result = run_snippet(code)
+    assert (result.returncode, result.stderr, result.stdout) == (0, "", "2.0\n3.0\n")
+
+
+EXITS = {
+    "backward": "for _ in range(50): x = x @ x\n(x.requires_grad_() * 2).sum().backward()",
+    "whole_backward": "torch.nn.LSTM(512, 4).to('rgpu')(x)[0].sum().backward()",
+    "failure": "x[torch.tensor([999], device='rgpu')]",
+    "thread": "import threading; threading.Thread(target=lambda: x + 1).start()",
+}
+
+
+@pytest.mark.parametrize("name", EXITS)
+def test_exit_with_work_pending_is_clean(run_snippet, name):
+    code = "import rgpu, torch; x = torch.ones(512, 512, device='rgpu')\n" + EXITS[name]
+    result = run_snippet(code)
+    assert (result.returncode, result.stderr) == (0, "")
+
+
+def test_uncaught_failure_of_an_op_is_a_traceback_and_status_one(run_snippet):
+    result = run_snippet(
+        "import rgpu, torch\ntorch.ones(3, device='rgpu')[torch.tensor([9])].cpu()"
+    )
+    assert result.returncode == 1
+    assert result.stderr.startswith("Traceback") and "IndexError: index 9" in result.stderr
