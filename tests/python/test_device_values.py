@@ -40,7 +40,7 @@ def test_pointwise_op_in_place_and_out(name):
         op = getattr(torch, name)
         results = [] if name == "relu" else [op(x[:, :3], out=out)]
         getattr(x[1:3, ::2], name + "_")()
-        return [x, *results, out.sum() * 0]
+        return [x, *results]
 
     assert_parity(case)
 
