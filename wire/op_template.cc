@@ -288,6 +288,10 @@ Status check_op_template(const OpTemplate& op) {
   if (!is_printable(op.name) || !is_printable(op.overload)) {
     return invalid("the op's name is not printable");
   }
+  // float64, float32, float16, bfloat16.
+  if (op.default_dtype < 5 || (op.default_dtype > 7 && op.default_dtype != 15)) {
+    return invalid(op.name + ": " + std::to_string(op.default_dtype) + " is no default dtype");
+  }
   for (size_t i = 0; i < op.args.size(); ++i) {
     if (Status status = check_arg(op.args[i], 0); !status) {
       return status.with_context(op.name + ", argument " + std::to_string(i));

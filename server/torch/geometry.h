@@ -35,6 +35,7 @@ struct Geometry {
 
   [[nodiscard]] bool fits(uint64_t storage_size_bytes, int64_t offset) const noexcept {
     if (offset < 0) return false;
+    if (extent == 0) return true;  // A view of no elements may begin anywhere.
     const uint64_t elements = storage_size_bytes / itemsize_bytes;
     const auto start = static_cast<uint64_t>(offset);
     return start <= elements && static_cast<uint64_t>(extent) <= elements - start;

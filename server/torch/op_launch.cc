@@ -6,6 +6,7 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DefaultDtype.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstring>
@@ -42,6 +43,12 @@ at::Tensor host_scalar(const Geometry& geometry, const std::byte* value) {
   if (geometry.neg) tensor.unsafeGetTensorImpl()->_set_neg(true);
   if (geometry.wrapped_number) tensor.unsafeGetTensorImpl()->set_wrapped_number(true);
   return tensor;
+}
+
+// What may differ from the client's promise, and does not, is an ordinary result.
+bool is_as_promised(const at::Tensor& result, const Geometry& promised) {
+  return result.defined() && result.layout() == c10::Layout::Strided &&
+         result.scalar_type() == promised.dtype && result.sizes() == promised.sizes;
 }
 
 void wait_for_downloads(const Slot& slot) {
@@ -167,6 +174,12 @@ void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
   error.location = record.location;
   const auto poison = std::make_shared<Poison>(std::move(error));
   poison_all(record, poison);
+  if (plan.checks_info) {
+    // The check of a factorization has no result of its own: what was factorized is what failed.
+    for (const SlotPtr& sibling : record.handles[0]->siblings) {
+      if (!sibling->poison) sibling->poison = poison;
+    }
+  }
   if (plan.replies) {
     wire::Reply reply;
     std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
@@ -312,7 +325,8 @@ void OpLauncher::call_seeded(const OpPlan& plan) {
   {
     const std::lock_guard generator_lock(generator.mutex());
     if (state_.device.is_cpu()) {
-      generator.set_current_seed(mix(seed_ ^ mix(offset_)));
+      // The first draw after seeding is then the one PyTorch's own CPU device makes.
+      generator.set_current_seed(offset_ == 0 ? seed_ : mix(seed_ ^ mix(offset_)));
     } else {
       generator.set_current_seed(seed_);
       generator.set_offset(offset_);
@@ -322,6 +336,9 @@ void OpLauncher::call_seeded(const OpPlan& plan) {
 }
 
 void OpLauncher::call(const OpPlan& plan) {
+  if (c10::get_default_dtype_as_scalartype() != plan.default_dtype) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(plan.default_dtype));
+  }
   if (plan.keeps_graph) {
     const at::AutoGradMode grad(true);
     plan.op->callBoxed(stack_);
@@ -383,7 +400,7 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
     const OutputPlan& output = plan.outputs[i];
     if (output.kind == OutputKind::kAlias || output.kind == OutputKind::kNone) continue;
     Slot& slot = *record.handles[next++];
-    if (output.kind == OutputKind::kOpaque) {
+    if (output.kind == OutputKind::kOpaque && !is_as_promised(results_[i], *output.geometry)) {
       slot.opaque = true;
       slot.opaque_tensor = std::move(results_[i]);
     } else if (output.kind == OutputKind::kUnknown) {
@@ -396,6 +413,10 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
       TORCH_CHECK(!broken, "output ", i, " of ", plan.full_name, ": ", *broken,
                   " (the shapes of client and server disagree)");
     }
+  }
+  if (plan.ends_with_info) {
+    SlotPtr* first = record.handles.data() + plan.input_count;
+    record.handles[next - 1]->siblings.assign(first, record.handles.data() + next - 1);
   }
   if (graph) {
     record.handles[next]->opaque = true;

@@ -169,7 +169,7 @@ class Planner {
         return invalid("an output of unknown geometry without a reply");
       }
       plan_.outputs.push_back({output.kind, nullptr});
-      if (output.kind != OutputKind::kNew) continue;
+      if (output.kind != OutputKind::kNew && output.kind != OutputKind::kOpaque) continue;
       Result<GeometryPtr> geometry = context_.geometries.intern(output.meta);
       if (!geometry) return geometry.error().with_context("output " + std::to_string(i));
       plan_.outputs.back().geometry = *std::move(geometry);
@@ -321,6 +321,9 @@ Result<std::unique_ptr<const OpPlan>> make_op_plan(const wire::OpTemplate& op,
   plan->random = op.random;
   plan->replies = op.replies;
   plan->keeps_graph = op.keeps_graph;
+  plan->default_dtype = static_cast<c10::ScalarType>(op.default_dtype);
+  plan->ends_with_info = op.name.starts_with("aten::") && op.name.ends_with("_ex");
+  plan->checks_info = op.name == "aten::_linalg_check_errors";
   Status status = plan_call(op, context, *plan);
   if (status.ok() && plan->input_written.size() != plan->input_count) {
     status = invalid("a tensor where the schema has none");

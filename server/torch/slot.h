@@ -89,6 +89,8 @@ class Slot final : public c10::intrusive_ptr_target {
   bool opaque = false;
   at::Tensor opaque_tensor;    // May be undefined, as the op's result was.
   std::shared_ptr<KeptGraph> graph;
+  // Of the `info` of a factorization: the results beside it, which _linalg_check_errors judges.
+  std::vector<c10::intrusive_ptr<Slot>> siblings;
   // Downloads of this storage that are not sent yet: whoever writes to it waits.
   std::shared_ptr<std::atomic<uint32_t>> downloads;
 

@@ -185,7 +185,14 @@ Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
     reply_error(request, slot->poison);
     return {};
   }
-  if (slot->opaque) return {Code::kInvalidArgument, "fetch: of an opaque handle"};
+  if (slot->opaque) {
+    wire::RemoteError error;
+    error.message = "this value has another form on the server (" +
+                    (slot->opaque_tensor.defined() ? to_string(slot->opaque_tensor) : "undefined") +
+                    ") than its shape function promised: only the op's own backward can use it";
+    reply_error(request, std::make_shared<Poison>(std::move(error)));
+    return {};
+  }
   if (offset_bytes > slot->size_bytes() || size_bytes > slot->size_bytes() - offset_bytes) {
     return {Code::kInvalidArgument, "fetch: " + std::to_string(size_bytes) + " bytes at " +
                                         std::to_string(offset_bytes) + " of a storage of " +

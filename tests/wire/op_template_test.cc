@@ -83,6 +83,7 @@ OpTemplate full_template() {
   op.random = true;
   op.replies = true;
   op.keeps_graph = true;
+  op.default_dtype = 7;
   return op;
 }
 

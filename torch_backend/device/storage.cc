@@ -20,7 +20,7 @@ constexpr uint32_t kGenerationMask = (1U << 15) - 1;
 constexpr uint64_t kReservedSizeBytes = uint64_t{1} << 43;  // Address space only.
 constexpr int kAddressShift = 6;                            // 64 bytes apart.
 
-char* reserved_range() {
+char* reserved_range() {  // Throws once, from the first allocation.
   static char* const base = [] {
     void* range = mmap(nullptr, kReservedSizeBytes, PROT_NONE,
                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -108,8 +108,14 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 }  // namespace
 
 StorageName name_of(const c10::StorageImpl* storage) noexcept {
-  return storage->device_type() == kDeviceType ? unpack(storage->data_ptr().get_context())
-                                               : StorageName{};
+  if (storage->device_type() != kDeviceType) return {};
+  const StorageName name = unpack(storage->data_ptr().get_context());
+  if (name.handle != 0) [[likely]] return name;
+  // PyTorch's from_blob on a device pointer (saving and loading storages): the address names it.
+  const auto* address = static_cast<const char*>(storage->data_ptr().get());
+  const char* base = reserved_range();
+  if (address <= base || address >= base + kReservedSizeBytes) return {};
+  return {static_cast<uint64_t>(address - base) >> kAddressShift, Client::get().generation() & kGenerationMask, false};
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_storage(wire::Handle handle, uint32_t generation,
