@@ -146,8 +146,7 @@ Status BatchDecoder::define_templates(wire::BatchReader& reader) {
   for (uint32_t i = 0; i < count; ++i) {
     const Result<wire::OpTemplate> op = wire::decode_op_template(reader.template_bytes(i));
     if (!op) return op.error().with_context("template " + std::to_string(plans_->size()));
-    auto plan =
-        make_op_plan(*op, {geometries_, state_.device.type(), client_torch_version_});
+    auto plan = make_op_plan(*op, {geometries_, state_.device.type(), client_torch_version_});
     if (!plan) return plan.error();
     plans_->push_back(*std::move(plan));
   }

@@ -48,7 +48,7 @@ class BatchDecoder {
   std::shared_ptr<OpPlans> plans_ = std::make_shared<OpPlans>();
   Progress progress_;
   std::unordered_map<uint32_t, std::unique_ptr<StreamRunner>> runners_;
-  std::unique_ptr<TorchRun> run_;           // The one being filled.
+  std::unique_ptr<TorchRun> run_;  // The one being filled.
   std::vector<wire::Handle> record_handles_;
   uint32_t stream_ = 0;
   // Uses are noted only from the moment a second stream is used. What ran before did so on

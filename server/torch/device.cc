@@ -17,12 +17,12 @@ namespace {
 
 // `size_bytes` bytes of a storage as a tensor, so that copy_() moves them whatever the device.
 at::Tensor byte_tensor(const c10::Storage& storage, uint64_t offset_bytes, uint64_t size_bytes) {
-  const c10::DispatchKey key = c10::computeDispatchKey(
-      c10::ScalarType::Byte, c10::Layout::Strided, storage.device());
+  const c10::DispatchKey key =
+      c10::computeDispatchKey(c10::ScalarType::Byte, c10::Layout::Strided, storage.device());
   c10::Storage shared = storage;
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(shared), c10::DispatchKeySet(key),
-      c10::scalarTypeToTypeMeta(c10::ScalarType::Byte));
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(shared), c10::DispatchKeySet(key),
+                                               c10::scalarTypeToTypeMeta(c10::ScalarType::Byte));
   const std::array<int64_t, 1> sizes = {static_cast<int64_t>(size_bytes)};
   const std::array<int64_t, 1> strides = {1};
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides,
@@ -81,8 +81,8 @@ Segment make_segment(uint64_t size_bytes) {
 
 c10::Storage adopt_segment(Segment segment, c10::Allocator* allocator) {
   auto* const data = static_cast<c10::DataPtr*>(segment.owner.get());
-  return {c10::Storage::use_byte_size_t(),
-          c10::SymInt(static_cast<int64_t>(segment.bytes.size())), std::move(*data), allocator,
+  return {c10::Storage::use_byte_size_t(), c10::SymInt(static_cast<int64_t>(segment.bytes.size())),
+          std::move(*data), allocator,
           /*resizable=*/true};
 }
 
@@ -101,8 +101,7 @@ void write_bytes(const c10::Storage& target, uint64_t offset_bytes,
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView below;
-  byte_tensor(target, offset_bytes, source.size())
-      .copy_(host_tensor(source.data(), source.size()));
+  byte_tensor(target, offset_bytes, source.size()).copy_(host_tensor(source.data(), source.size()));
 }
 
 void read_bytes(const c10::Storage& source, uint64_t offset_bytes, std::span<std::byte> target) {
@@ -112,8 +111,7 @@ void read_bytes(const c10::Storage& source, uint64_t offset_bytes, std::span<std
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView below;
-  host_tensor(target.data(), target.size())
-      .copy_(byte_tensor(source, offset_bytes, target.size()));
+  host_tensor(target.data(), target.size()).copy_(byte_tensor(source, offset_bytes, target.size()));
 }
 
 void keep_until_stream_is_done(const c10::Storage& storage) {

@@ -12,8 +12,7 @@ namespace {
 
 using wire::TensorMeta;
 
-constexpr uint8_t kElementFlags =
-    TensorMeta::kConj | TensorMeta::kNeg | TensorMeta::kWrappedNumber;
+constexpr uint8_t kElementFlags = TensorMeta::kConj | TensorMeta::kNeg | TensorMeta::kWrappedNumber;
 
 std::string shape_text(c10::IntArrayRef sizes) {
   std::string text = "[";
@@ -30,23 +29,40 @@ Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(
 
 std::string dtype_name(c10::ScalarType dtype) {
   switch (dtype) {
-    case c10::ScalarType::Byte: return "uint8";
-    case c10::ScalarType::Char: return "int8";
-    case c10::ScalarType::Short: return "int16";
-    case c10::ScalarType::Int: return "int32";
-    case c10::ScalarType::Long: return "int64";
-    case c10::ScalarType::Half: return "float16";
-    case c10::ScalarType::Float: return "float32";
-    case c10::ScalarType::Double: return "float64";
-    case c10::ScalarType::ComplexHalf: return "complex32";
-    case c10::ScalarType::ComplexFloat: return "complex64";
-    case c10::ScalarType::ComplexDouble: return "complex128";
-    case c10::ScalarType::Bool: return "bool";
-    case c10::ScalarType::BFloat16: return "bfloat16";
-    case c10::ScalarType::UInt16: return "uint16";
-    case c10::ScalarType::UInt32: return "uint32";
-    case c10::ScalarType::UInt64: return "uint64";
-    default: return c10::toString(dtype);
+    case c10::ScalarType::Byte:
+      return "uint8";
+    case c10::ScalarType::Char:
+      return "int8";
+    case c10::ScalarType::Short:
+      return "int16";
+    case c10::ScalarType::Int:
+      return "int32";
+    case c10::ScalarType::Long:
+      return "int64";
+    case c10::ScalarType::Half:
+      return "float16";
+    case c10::ScalarType::Float:
+      return "float32";
+    case c10::ScalarType::Double:
+      return "float64";
+    case c10::ScalarType::ComplexHalf:
+      return "complex32";
+    case c10::ScalarType::ComplexFloat:
+      return "complex64";
+    case c10::ScalarType::ComplexDouble:
+      return "complex128";
+    case c10::ScalarType::Bool:
+      return "bool";
+    case c10::ScalarType::BFloat16:
+      return "bfloat16";
+    case c10::ScalarType::UInt16:
+      return "uint16";
+    case c10::ScalarType::UInt32:
+      return "uint32";
+    case c10::ScalarType::UInt64:
+      return "uint64";
+    default:
+      return c10::toString(dtype);
   }
 }
 
@@ -104,8 +120,8 @@ Result<GeometryPtr> GeometryTable::intern(const TensorMeta& meta) {
   }
   int64_t size_bytes = 0;
   overflow |= __builtin_add_overflow(last, int64_t{1}, &last);
-  overflow |= __builtin_mul_overflow(last, static_cast<int64_t>(geometry->itemsize_bytes),
-                                     &size_bytes);
+  overflow |=
+      __builtin_mul_overflow(last, static_cast<int64_t>(geometry->itemsize_bytes), &size_bytes);
   if (overflow) return invalid("a tensor too large to address");
   geometry->element_count = count;
   geometry->extent = count == 0 ? 0 : last;

@@ -22,7 +22,7 @@
 namespace rgpu::server {
 
 struct Geometry {
-  uint64_t id = 0;            // Never 0, never used again in a session: equal ids are equal values.
+  uint64_t id = 0;  // Never 0, never used again in a session: equal ids are equal values.
   c10::ScalarType dtype{};
   bool conj = false;
   bool neg = false;
@@ -30,7 +30,7 @@ struct Geometry {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   int64_t element_count = 0;
-  int64_t extent = 0;         // Elements from the first to behind the last one.
+  int64_t extent = 0;  // Elements from the first to behind the last one.
   uint64_t itemsize_bytes = 0;
 
   [[nodiscard]] bool fits(uint64_t storage_size_bytes, int64_t offset) const noexcept {

@@ -110,6 +110,9 @@ Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& re
   Status status;
   try {
     status = build_stack(record);
+    if (status.ok() && plan.takes_host_batch_sizes && !state_.device.is_cpu()) {
+      stack_[1] = stack_[1].toTensor().cpu();
+    }
     if (status.ok()) {
       if (plan.builtin == OpPlan::Builtin::kGraphBackward) {
         call_graph_backward(record);

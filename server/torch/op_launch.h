@@ -21,7 +21,7 @@ namespace rgpu::server {
 
 struct OpRecord {
   const OpPlan* plan = nullptr;
-  std::span<SlotPtr> handles;     // As many as the plan says.
+  std::span<SlotPtr> handles;  // As many as the plan says.
   const std::byte* immediates = nullptr;
   uint32_t location = 0;
 };

@@ -323,6 +323,9 @@ Result<std::unique_ptr<const OpPlan>> make_op_plan(const wire::OpTemplate& op,
   plan->keeps_graph = op.keeps_graph;
   plan->default_dtype = static_cast<c10::ScalarType>(op.default_dtype);
   plan->ends_with_info = op.name.starts_with("aten::") && op.name.ends_with("_ex");
+  plan->takes_host_batch_sizes = op.overload == "data" && op.args.size() > 1 &&
+                                 (op.name == "aten::lstm" || op.name == "aten::gru" ||
+                                  op.name == "aten::rnn_tanh" || op.name == "aten::rnn_relu");
   plan->checks_info = op.name == "aten::_linalg_check_errors";
   Status status = plan_call(op, context, *plan);
   if (status.ok() && plan->input_written.size() != plan->input_count) {

@@ -52,6 +52,7 @@ struct OpPlan {
   std::string name;      // "aten::add"
   c10::ScalarType default_dtype = c10::ScalarType::Float;  // The program's, while the op runs.
   bool ends_with_info = false;  // A linalg_*_ex: its last result says whether the others are good.
+  bool takes_host_batch_sizes = false;  // A recurrent op over packed sequences, argument 1.
   bool checks_info = false;     // _linalg_check_errors
   std::string full_name; // "aten::add.Tensor", for the crash report.
   std::optional<c10::OperatorHandle> op;

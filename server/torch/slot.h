@@ -1,6 +1,7 @@
 // Slot: what a handle stands for on the server: a storage, an opaque value, or an error.
 //
-// Threading: the uses are the decode thread's, `home_stream` is constant. Everything else belongs to the
+// Threading: the uses are the decode thread's, `home_stream` is constant. Everything else belongs
+// to the
 //            stream that runs a record with this slot; the executor orders streams that share one.
 // Lifetime:  reference-counted: the handle table holds one until the handle is freed, every queued
 //            record one until it has run.
@@ -72,7 +73,10 @@ class Slot final : public c10::intrusive_ptr_target {
   void set_tensor(at::Tensor tensor, const Geometry& geometry);
   // A tensor over the storage. The geometry lies within it (Geometry::fits()).
   [[nodiscard]] const at::Tensor& tensor(const Geometry& geometry, int64_t offset);
-  void forget_tensor() { cached_.reset(); cached_geometry_ = 0; }
+  void forget_tensor() {
+    cached_.reset();
+    cached_geometry_ = 0;
+  }
   // After an op that may have changed the ready tensor itself (resize_, set_): keep it only if not.
   void recheck_tensor(const Geometry& geometry);
 
@@ -82,12 +86,12 @@ class Slot final : public c10::intrusive_ptr_target {
     uint64_t run_id = 0;  // 0: none.
   };
   Use last_write;
-  std::vector<Use> reads;      // Since last_write; at most one for each stream.
+  std::vector<Use> reads;  // Since last_write; at most one for each stream.
 
   const uint32_t home_stream;  // Only this one uses the ready tensor.
   PoisonPtr poison;
   bool opaque = false;
-  at::Tensor opaque_tensor;    // May be undefined, as the op's result was.
+  at::Tensor opaque_tensor;  // May be undefined, as the op's result was.
   std::shared_ptr<KeptGraph> graph;
   // Of the `info` of a factorization: the results beside it, which _linalg_check_errors judges.
   std::vector<c10::intrusive_ptr<Slot>> siblings;
@@ -97,7 +101,7 @@ class Slot final : public c10::intrusive_ptr_target {
  private:
   MemoryLedger& ledger_;
   c10::Storage storage_;
-  at::Tensor cached_;          // The tensor used last: most are used with one geometry only.
+  at::Tensor cached_;  // The tensor used last: most are used with one geometry only.
   uint64_t cached_geometry_ = 0;
   int64_t cached_offset_ = 0;
   uint64_t accounted_bytes_ = 0;

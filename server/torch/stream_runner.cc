@@ -153,10 +153,9 @@ Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
     }
     if (!slot.storage()) slot.set_storage(state_.allocate(storage_size_bytes));
     if (offset_bytes > slot.size_bytes() || size_bytes > slot.size_bytes() - offset_bytes) {
-      return {Code::kInvalidArgument,
-              "upload: " + std::to_string(size_bytes) + " bytes at " +
-                  std::to_string(offset_bytes) + " of a storage of " +
-                  std::to_string(slot.size_bytes()) + " bytes"};
+      return {Code::kInvalidArgument, "upload: " + std::to_string(size_bytes) + " bytes at " +
+                                          std::to_string(offset_bytes) + " of a storage of " +
+                                          std::to_string(slot.size_bytes()) + " bytes"};
     }
     if (size_bytes != 0) write_bytes(slot.storage(), offset_bytes, segment.bytes);
     if (size_bytes == slot.size_bytes()) slot.poison.reset();
@@ -240,9 +239,8 @@ void StreamRunner::memory(const Step& step) {
   wire::Reply figures;
   figures.request = read_u64(step.immediates);
   const MemoryFigures figures_of_device = memory_figures(state_.device);
-  for (const uint64_t value :
-       {state_.ledger.current_bytes(), state_.ledger.peak_bytes(), figures_of_device.free_bytes,
-        figures_of_device.total_bytes}) {
+  for (const uint64_t value : {state_.ledger.current_bytes(), state_.ledger.peak_bytes(),
+                               figures_of_device.free_bytes, figures_of_device.total_bytes}) {
     wire::Arg arg;
     arg.kind = wire::ArgKind::kInt;
     arg.integer = static_cast<int64_t>(value);

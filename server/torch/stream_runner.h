@@ -1,7 +1,8 @@
 // StreamRunner: executes the decoded records of one stream. TorchRun: some of them, in order.
 //
 // Threading: one runner a stream; the thread that executes the stream's runs uses it.
-// Lifetime:  a run keeps its batch's bytes and its slots; each slot is let go right after the record
+// Lifetime:  a run keeps its batch's bytes and its slots; each slot is let go right after the
+// record
 //            that used it, so that a freed tensor's memory returns in the middle of a long run.
 // Errors:    reported to the EngineSink; after the first, what is left of the session is skipped.
 #pragma once
@@ -21,13 +22,13 @@ namespace rgpu::server {
 
 // A record with its handles resolved.
 struct Step {
-  wire::Command command{};          // When `plan` is null.
+  wire::Command command{};  // When `plan` is null.
   uint32_t location = 0;
   const OpPlan* plan = nullptr;
-  uint32_t handles_begin = 0;       // In TorchRun::handles.
-  bool has_handle = false;          // Of a command.
-  uint32_t segment = 0;             // Of kUpload.
-  bool is_new = false;              // Of kUpload: the handle is.
+  uint32_t handles_begin = 0;  // In TorchRun::handles.
+  bool has_handle = false;     // Of a command.
+  uint32_t segment = 0;        // Of kUpload.
+  bool is_new = false;         // Of kUpload: the handle is.
   const std::byte* immediates = nullptr;
 };
 

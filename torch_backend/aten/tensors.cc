@@ -11,6 +11,7 @@
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/_reshape_alias_native.h>
+#include <c10/util/strides.h>
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
@@ -50,7 +51,7 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarTy
                                std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   at::detail::check_size_nonnegative(sizes);
   at::Tensor tensor =
-      make_empty(sizes, at::detail::defaultStrides(sizes), dtype, layout, device, pin_memory);
+      make_empty(sizes, c10::contiguous_strides(sizes), dtype, layout, device, pin_memory);
   if (format.has_value() && *format != at::MemoryFormat::Contiguous && *format != at::MemoryFormat::Preserve) {
     tensor.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   }
@@ -117,7 +118,7 @@ at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int6
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
   const std::vector<int64_t> default_strides =
-      strides.empty() ? std::vector<int64_t>(at::detail::defaultStrides(sizes)) : strides.vec();
+      strides.empty() ? c10::IntArrayRef(c10::contiguous_strides(sizes)).vec() : strides.vec();
   const size_t needed = at::detail::computeStorageNbytes(sizes, default_strides, impl->itemsize(),
                                                          static_cast<size_t>(storage_offset));
   c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();

@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/storage.h"
 #include "torch_backend/ops/issue.h"
 #include "torch_backend/ops/shape_inference.h"
 
@@ -178,6 +179,16 @@ struct GraphBackward final : public torch::autograd::Node {
   }
 };
 
+// A packed sequence's batch sizes lie on the host; they travel like any tensor, and the server puts
+// them where its kernels want them.
+void upload_batch_sizes(const OpInfo& op, torch::jit::Stack& stack) {
+  if (op.overload != "data") return;
+  c10::IValue& batch_sizes = stack[stack.size() - op.rules.size() + 1];
+  if (batch_sizes.toTensor().device().is_cpu()) {
+    batch_sizes = batch_sizes.toTensor().to(c10::Device(kDeviceType, 0));
+  }
+}
+
 void push_outputs(const OpInfo& op, torch::jit::Stack* stack, std::vector<at::Tensor>&& outputs) {
   torch::jit::drop(*stack, op.rules.size());
   for (at::Tensor& output : outputs) stack->emplace_back(std::move(output));
@@ -187,12 +198,14 @@ void push_outputs(const OpInfo& op, torch::jit::Stack* stack, std::vector<at::Te
 
 void graph_call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
+  upload_batch_sizes(info, *stack);
   Called called = call(info, *stack, false, {});
   push_outputs(info, stack, std::move(called.outputs));
 }
 
 void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
+  upload_batch_sizes(info, *stack);
   const std::vector<at::Tensor> tensors = tensor_arguments(info, *stack);
   variable_list leaves;
   for (const at::Tensor& tensor : tensors) {

@@ -5,6 +5,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/strides.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
@@ -181,12 +182,13 @@ bool is_unimplemented(const std::exception_ptr& error) {
   }
 }
 
-// Results beside the first that have one shape on Meta and another on some device: batch norm's saved
-// statistics in eval mode, what embedding_bag keeps for its backward.
+// Results beside the first that are one thing on Meta and another on some device: batch norm's saved
+// statistics in eval mode, the dtype of a norm's statistics, what embedding_bag keeps for its backward.
 bool is_device_dependent(const OpInfo& op, size_t result) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
        "aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training", "aten::_embedding_bag",
+       "aten::native_layer_norm", "aten::native_group_norm",
        "aten::_embedding_bag_forward_only"});
   return result > 0 && std::find(kNames.begin(), kNames.end(), op.name) != kNames.end();
 }
@@ -319,7 +321,7 @@ TensorPlan plan_of(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarTyp
   plan.sizes = sizes.vec();
   plan.strides = strides.vec();
   plan.size_bytes = at::detail::computeStorageNbytes(sizes, strides, plan.dtype.itemsize());
-  plan.contiguous = at::detail::defaultStrides(sizes) == plan.strides;
+  plan.contiguous = c10::IntArrayRef(c10::contiguous_strides(sizes)) == strides;
   return plan;
 }
 
