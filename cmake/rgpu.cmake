@@ -8,7 +8,7 @@ function(rgpu_options target)
     $<$<CXX_COMPILER_ID:GNU>:-Wno-error=array-bounds -Wno-error=maybe-uninitialized>)
   if(RGPU_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${RGPU_SANITIZE} -fno-sanitize-recover=all
-      -fno-omit-frame-pointer)
+      -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:GNU>:-Wno-error=mismatched-new-delete>)
     target_link_options(${target} PRIVATE -fsanitize=${RGPU_SANITIZE})
   endif()
 endfunction()
