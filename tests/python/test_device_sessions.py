@@ -4,18 +4,13 @@ Each case runs in a process of its own, which says what it saw in lines on its s
 """
 
 import contextlib
-import os
-import select
 import signal
 import socket
-import subprocess
-import sys
-import textwrap
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
+from device_programs import Program, signal_all, wait_until_still
 
 USE = """
 import rgpu, torch
@@ -171,51 +166,6 @@ def test_tensor_of_an_earlier_session_is_refused_not_confused(run_snippet):
     assert result.stdout.splitlines() == ["True"] * 3 + ["[5.0, 5.0]"]
 
 
-class Program:
-    """A program that runs beside the test; say() answers its input(), heard() is its next line."""
-
-    def __init__(self, code: str, server: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-u", "-c", textwrap.dedent(code)],
-            env={**os.environ, "RGPU_OPSERVER": server},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def heard(self, within_s: float = 60) -> str:
-        assert self.process.stdout is not None
-        ready = select.select([self.process.stdout], [], [], within_s)[0]
-        assert ready, "the program said nothing in time"
-        return self.process.stdout.readline().rstrip("\n")
-
-    def say(self, line: str = "") -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.write(line + "\n")
-        self.process.stdin.flush()
-
-    def end(self) -> tuple[int, str]:
-        """Its exit status and what it wrote to stderr."""
-        self.process.stdin.close()
-        self.process.stdin = None
-        errors = self.process.communicate(timeout=60)[1]
-        return self.process.returncode, errors
-
-    def __enter__(self) -> "Program":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.wait()
-
-
-def signal_all(service, number: int) -> None:
-    """To the server and its workers."""
-    os.killpg(service.process.pid, number)
-
-
 TRAINS = """
 import rgpu, torch
 model = torch.nn.Linear(4, 4).to("rgpu")
@@ -306,51 +256,6 @@ def test_op_that_kills_its_worker_ends_that_session_alone(opserver):
         assert other.end() == (0, "")
 
 
-WAITS = """
-import rgpu, torch
-x = torch.ones(2, device="rgpu")
-x.sum().item()
-print("ready"); input()
-try:
-    print("waits"); {wait}
-    print("no error")
-except KeyboardInterrupt:
-    print("interrupted")
-input()
-print(x.sum().item(), rgpu.stats()["waits"] > 0)
-"""
-
-
-INTERRUPTED = {
-    "item": "x.sum().item()",
-    "synchronize": "rgpu.synchronize()",
-    "read_of_a_gradient": "x.requires_grad_().sum().backward(); x.grad.cpu()",
-}
-
-
-@pytest.mark.parametrize("name", INTERRUPTED)
-def test_interrupt_ends_a_wait_and_leaves_the_session_usable(fresh_opserver, name):
-    with Program(WAITS.format(wait=INTERRUPTED[name]), fresh_opserver.address) as program:
-        assert program.heard() == "ready"
-        signal_all(fresh_opserver, signal.SIGSTOP)
-        program.say()
-        assert program.heard() == "waits"
-        while waiting_thread_state(program.process.pid) != "S":
-            time.sleep(0.01)
-        program.process.send_signal(signal.SIGINT)
-        assert program.heard(within_s=10) == "interrupted"
-        signal_all(fresh_opserver, signal.SIGCONT)
-        program.say()
-        assert program.heard() == "2.0 True"
-        assert program.end() == (0, "")
-
-
-def waiting_thread_state(pid: int) -> str:
-    """The main thread's state as the kernel has it: S when it stands still."""
-    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - procfs
-        return stat.read().rpartition(")")[2].split()[0]
-
-
 FILLS_THE_RING = """
 import rgpu, torch
 x = torch.ones(2, device="rgpu")
@@ -365,20 +270,6 @@ except KeyboardInterrupt:
 except RuntimeError as error:
     print(error)
 """
-
-
-def wait_until_still(pid: int) -> None:
-    """Return once the program's main thread slept through a while without using the CPU."""
-    used = -1
-    while used != (now := cpu_ticks(pid)):
-        used = now
-        time.sleep(0.3)
-
-
-def cpu_ticks(pid: int) -> int:
-    with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - procfs
-        fields = stat.read().rpartition(")")[2].split()
-    return int(fields[11]) + int(fields[12])
 
 
 def test_full_ring_of_a_stopped_server_can_be_interrupted(fresh_opserver):
@@ -415,62 +306,3 @@ def test_full_ring_of_a_killed_server_is_an_error_at_once(fresh_opserver):
         signal_all(fresh_opserver, signal.SIGKILL)
         assert fresh_opserver.address in program.heard()
         assert program.end() == (0, "")
-
-
-def test_forked_child_gets_an_error_and_the_parent_goes_on(run_snippet):
-    code = """
-    import os, rgpu, torch
-    x = torch.ones(2, device="rgpu")
-    print(x.sum().item(), flush=True)
-    if os.fork() == 0:
-        make = lambda: torch.ones(1, device="rgpu")
-        for use in (lambda: x + 1, lambda: x.cpu(), make, rgpu.connect):
-            try:
-                use()
-                print("no error", flush=True)
-            except RuntimeError as error:
-                print("fork" in str(error), flush=True)
-        del x
-        os._exit(0)
-    os.wait()
-    print(x.sum().item(), torch.ones(3, device="rgpu").sum().item())
-    """
-    result = run_snippet(code)
-    assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines() == ["2.0"] + ["True"] * 4 + ["2.0 3.0"]
-
-
-def test_child_forked_before_the_first_op_is_free_to_connect(run_snippet):
-    code = """
-    import os, rgpu, torch
-    if os.fork() == 0:
-        print(torch.ones(2, device="rgpu").sum().item(), flush=True)
-        os._exit(0)
-    os.wait()
-    print(torch.ones(3, device="rgpu").sum().item())
-    """
-    result = run_snippet(code)
-    assert (result.returncode, result.stderr, result.stdout) == (0, "", "2.0\n3.0\n")
-
-
-EXITS = {
-    "backward": "for _ in range(50): x = x @ x\n(x.requires_grad_() * 2).sum().backward()",
-    "whole_backward": "torch.nn.LSTM(512, 4).to('rgpu')(x)[0].sum().backward()",
-    "failure": "x[torch.tensor([999], device='rgpu')]",
-    "thread": "import threading; threading.Thread(target=lambda: x + 1).start()",
-}
-
-
-@pytest.mark.parametrize("name", EXITS)
-def test_exit_with_work_pending_is_clean(run_snippet, name):
-    code = "import rgpu, torch; x = torch.ones(512, 512, device='rgpu')\n" + EXITS[name]
-    result = run_snippet(code)
-    assert (result.returncode, result.stderr) == (0, "")
-
-
-def test_uncaught_failure_of_an_op_is_a_traceback_and_status_one(run_snippet):
-    result = run_snippet(
-        "import rgpu, torch\ntorch.ones(3, device='rgpu')[torch.tensor([9])].cpu()"
-    )
-    assert result.returncode == 1
-    assert result.stderr.startswith("Traceback") and "IndexError: index 9" in result.stderr
