@@ -4,7 +4,9 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
@@ -67,8 +69,8 @@ void promise_attention_layout(OpEntry& entry) {
   entry.description.outputs[0] = promise_of(out);
 }
 
-OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack, CallKey& key, bool keeps_graph,
-                       const std::vector<at::Tensor>& tensors, std::unique_lock<std::mutex>& lock) {
+OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack, const torch::jit::Stack& given,
+                       CallKey& key, bool keeps_graph, const std::vector<at::Tensor>& tensors, std::unique_lock<std::mutex>& lock) {
   const auto build = [&] {
     key.build(op, stack, context_bits() | (keeps_graph ? kKeepsGraph : 0));
     if (!keeps_graph) return;
@@ -81,7 +83,7 @@ OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack, CallKey
   lock.lock();
   if (OpEntry* entry = op_memory().find(key.words(), key.hash())) return entry;
   lock.unlock();
-  std::unique_ptr<OpEntry> entry = infer(op, stack);
+  std::unique_ptr<OpEntry> entry = infer(op, stack, &given);
   TORCH_CHECK(!entry->replies, "rgpu: the shape of the result of ", op.name, " is not known");
   build();
   entry->key.assign(key.words().begin(), key.words().end());
@@ -102,6 +104,16 @@ OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack, CallKey
   return remember(std::move(entry));
 }
 
+// A packed sequence's batch sizes lie on the host; they travel like any tensor, and the server puts
+// them where its kernels want them.
+torch::jit::Stack with_uploaded_batch_sizes(const OpInfo& op, const torch::jit::Stack& given) {
+  torch::jit::Stack stack(given.end() - static_cast<std::ptrdiff_t>(op.rules.size()), given.end());
+  if (op.overload == "data" && stack[1].toTensor().device().is_cpu()) {
+    stack[1] = stack[1].toTensor().to(c10::Device(kDeviceType, 0));
+  }
+  return stack;
+}
+
 struct Called {
   std::vector<at::Tensor> outputs;
   at::Tensor graph;  // A one-byte tensor that holds the graph's handle.
@@ -109,12 +121,13 @@ struct Called {
 
 TensorPlan graph_plan() { return plan_of({1}, {1}, at::kByte); }
 
-Called call(const OpInfo& op, const torch::jit::Stack& stack, bool keeps_graph,
+Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
             const std::vector<at::Tensor>& tensors) {
+  const torch::jit::Stack stack = with_uploaded_batch_sizes(op, given);
   (void)Client::get().session();
   std::unique_lock lock(Client::get().issue_mutex(), std::defer_lock);
   CallKey& key = thread_key();
-  OpEntry* entry = find_or_learn(op, stack, key, keeps_graph, tensors, lock);
+  OpEntry* entry = find_or_learn(op, stack, given, key, keeps_graph, tensors, lock);
   const Issued issued = append_call(*entry, key);
   Called called;
   Handle handle = issued.first_new_handle;
@@ -128,14 +141,31 @@ Called call(const OpInfo& op, const torch::jit::Stack& stack, bool keeps_graph,
 struct GraphBackward final : public torch::autograd::Node {
   at::Tensor graph;
   std::vector<TensorPlan> leaves;
+  // Everything the server's graph may have saved: unpacking finds what was changed in place since.
+  std::vector<torch::autograd::SavedVariable> saved_inputs;
+  std::vector<torch::autograd::SavedVariable> saved_outputs;
 
   explicit GraphBackward(torch::autograd::edge_list&& edges) : Node(std::move(edges)) {}
   std::string name() const override { return "RgpuGraphBackward"; }
-  void release_variables() override { graph.reset(); }
+  void release_variables() override {
+    graph.reset();
+    saved_inputs.clear();
+    saved_outputs.clear();
+  }
 
   variable_list apply(variable_list&& gradients) override {
     TORCH_CHECK(graph.defined(),
                 "Trying to backward through the graph a second time. Specify retain_graph=True if you need to.");
+    variable_list seen;
+    for (const auto& saved : saved_inputs) seen.push_back(saved.unpack());
+    for (const auto& saved : saved_outputs) (void)saved.unpack(getptr());
+    variable_list results = call_backward(gradients);
+    if (at::GradMode::is_enabled()) refuse_second_derivative(results, std::move(seen), gradients);
+    return results;
+  }
+
+ private:
+  variable_list call_backward(const variable_list& gradients) const {
     const bool retains = torch::autograd::get_current_graph_task_keep_graph();
     const torch::jit::Stack stack{graph, c10::List<at::Tensor>(gradients), retains};
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -158,7 +188,17 @@ struct GraphBackward final : public torch::autograd::Node {
     return results;
   }
 
- private:
+  // The gradients' own graph is on no side: whoever differentiates them must hear of it.
+  static void refuse_second_derivative(variable_list& results, variable_list&& inputs,
+                                       const variable_list& gradients) {
+    inputs.insert(inputs.end(), gradients.begin(), gradients.end());
+    for (at::Tensor& result : results) {
+      const auto error = c10::make_intrusive<torch::autograd::NotImplemented>(
+          "the backward of a fused op on device rgpu", torch::autograd::collect_next_edges(inputs));
+      torch::autograd::set_history(result, error);
+    }
+  }
+
   std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains, const CallKey& key) const {
     auto entry = std::make_unique<OpEntry>();
     entry->op = &backward_op();
@@ -179,16 +219,6 @@ struct GraphBackward final : public torch::autograd::Node {
   }
 };
 
-// A packed sequence's batch sizes lie on the host; they travel like any tensor, and the server puts
-// them where its kernels want them.
-void upload_batch_sizes(const OpInfo& op, torch::jit::Stack& stack) {
-  if (op.overload != "data") return;
-  c10::IValue& batch_sizes = stack[stack.size() - op.rules.size() + 1];
-  if (batch_sizes.toTensor().device().is_cpu()) {
-    batch_sizes = batch_sizes.toTensor().to(c10::Device(kDeviceType, 0));
-  }
-}
-
 void push_outputs(const OpInfo& op, torch::jit::Stack* stack, std::vector<at::Tensor>&& outputs) {
   torch::jit::drop(*stack, op.rules.size());
   for (at::Tensor& output : outputs) stack->emplace_back(std::move(output));
@@ -198,14 +228,12 @@ void push_outputs(const OpInfo& op, torch::jit::Stack* stack, std::vector<at::Te
 
 void graph_call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
-  upload_batch_sizes(info, *stack);
   Called called = call(info, *stack, false, {});
   push_outputs(info, stack, std::move(called.outputs));
 }
 
 void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
-  upload_batch_sizes(info, *stack);
   const std::vector<at::Tensor> tensors = tensor_arguments(info, *stack);
   variable_list leaves;
   for (const at::Tensor& tensor : tensors) {
@@ -229,7 +257,11 @@ void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack
       node->leaves.push_back(
           plan_of(leaf.sizes(), at::infer_dense_strides(leaf.sizes(), leaf.strides()), leaf.scalar_type()));
     }
-    for (at::Tensor& output : called.outputs) torch::autograd::set_history(output, node);
+    for (const at::Tensor& tensor : tensors) node->saved_inputs.emplace_back(tensor, false);
+    for (at::Tensor& output : called.outputs) {
+      torch::autograd::set_history(output, node);
+      node->saved_outputs.emplace_back(output, true);
+    }
   }
   push_outputs(info, stack, std::move(called.outputs));
 }

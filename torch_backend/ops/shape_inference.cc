@@ -359,7 +359,8 @@ void finish_entry(OpEntry& entry) {
   entry.encoded = wire::encode_op_template(entry.description);
 }
 
-std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack) {
+std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
+                               const torch::jit::Stack* meta_stack) {
   auto entry = std::make_unique<OpEntry>();
   entry->op = &op;
   entry->description = describe_arguments(op, stack);
@@ -371,7 +372,8 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack)
   if (known) {
     MetaArguments meta;
     torch::jit::Stack metas;
-    for (size_t i = 0; i < count; ++i) metas.push_back(meta.convert(arguments[i]));
+    const c10::IValue* seen = meta_stack == nullptr ? arguments : meta_stack->data() + (meta_stack->size() - count);
+    for (size_t i = 0; i < count; ++i) metas.push_back(meta.convert(seen[i]));
     torch::jit::Stack results = metas;
     try {
       const MetaScope scope;

@@ -15,7 +15,9 @@ namespace rgpu::backend {
 
 // An entry for the call in the last arguments of `stack`, without key and hash. Where PyTorch has
 // no shape function for it, or the shape depends on data, the entry `replies`.
-[[nodiscard]] std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack);
+// Meta kernels see `meta_stack` instead, if given: the call with the host tensors whose values they read.
+[[nodiscard]] std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
+                                             const torch::jit::Stack* meta_stack = nullptr);
 
 // The wire's description of the arguments alone.
 [[nodiscard]] wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& stack);
