@@ -26,22 +26,10 @@ namespace {
 
 using testing::ScriptedServer;
 
-// Reads every frame's header, discards the rest, acknowledges each batch, until a goodbye.
-void discard(ScriptedServer& server) {
-  server.greet();
-  while (true) {
-    const wire::FrameHeader header = server.read_header();
-    (void)server.read_bytes(header.body_size_bytes + header.payload_size_bytes);
-    if (header.kind != static_cast<uint16_t>(wire::FrameKind::kBatch)) break;
-    server.ack(header.sequence);
-  }
-  server.close();
-}
-
 // A Session and a thread that discards what it sends.
 class Rig {
  public:
-  explicit Rig(const char* policy) : thread_([this] { discard(server_); }) {
+  explicit Rig(const char* policy) : thread_([this] { server_.discard(); }) {
     SessionOptions options;
     options.port = server_.port();
     options.flush_policy = policy;

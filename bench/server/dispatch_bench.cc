@@ -2,9 +2,9 @@
 //
 // Run:      build/release/bench/server/server_dispatch_bench --benchmark_min_time=1
 // Look for: time_per_op of engine/… against direct/… of the same op. The difference is decoding the
-//           record and the free of its result, resolving handles, building the stack, the boxed call
-//           and binding the result; it must stay below 2 us. direct_boxed/… tells what the boxed
-//           call alone costs. A batch holds 1,000 ops, each with the free of its result.
+//           record and the free of its result, resolving handles, building the stack, the boxed
+//           call and binding the result; it must stay below 2 us. direct_boxed/… tells what the
+//           boxed call alone costs. A batch holds 1,000 ops, each with the free of its result.
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
@@ -62,9 +62,9 @@ class Bench {
 };
 
 void count_ops(benchmark::State& state) {
-  state.counters["time_per_op"] = benchmark::Counter(
-      static_cast<double>(kOps),
-      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  state.counters["time_per_op"] =
+      benchmark::Counter(static_cast<double>(kOps), benchmark::Counter::kIsIterationInvariantRate |
+                                                        benchmark::Counter::kInvert);
 }
 
 std::vector<float> ones(int64_t side) {
@@ -75,9 +75,9 @@ void engine_mm(benchmark::State& state) {
   const int64_t side = state.range(0);
   Bench bench;
   BatchBuilder batch;
-  const uint32_t mm = batch.define(
-      op("aten::mm", "", {tensor_arg({side, side}), tensor_arg({side, side})},
-         {new_output({side, side})}));
+  const uint32_t mm =
+      batch.define(op("aten::mm", "", {tensor_arg({side, side}), tensor_arg({side, side})},
+                      {new_output({side, side})}));
   batch.upload<float>(1, ones(side)).upload<float>(2, ones(side));
   bench.apply(batch.finish());
   for (Handle i = 0; i < kOps; ++i) batch.record(mm, {1, 2, 10 + i}).free(10 + i);
@@ -90,10 +90,9 @@ void engine_add(benchmark::State& state) {
   const int64_t side = state.range(0);
   Bench bench;
   BatchBuilder batch;
-  const uint32_t add = batch.define(
-      op("aten::add", "Tensor",
-         {tensor_arg({side, side}), tensor_arg({side, side}), scalar_int_arg()},
-         {new_output({side, side})}));
+  const uint32_t add = batch.define(op(
+      "aten::add", "Tensor", {tensor_arg({side, side}), tensor_arg({side, side}), scalar_int_arg()},
+      {new_output({side, side})}));
   batch.upload<float>(1, ones(side)).upload<float>(2, ones(side));
   bench.apply(batch.finish());
   const Bytes alpha = Bytes().add(int64_t{1});

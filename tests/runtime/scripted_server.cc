@@ -167,6 +167,17 @@ ReceivedRecord ScriptedServer::read_until(wire::Command command) {
   }
 }
 
+void ScriptedServer::discard() {
+  greet();
+  while (true) {
+    const wire::FrameHeader header = read_header();
+    (void)read_bytes(header.body_size_bytes + header.payload_size_bytes);
+    if (header.kind != static_cast<uint16_t>(wire::FrameKind::kBatch)) break;
+    ack(header.sequence);
+  }
+  close();
+}
+
 bool ScriptedServer::quiet() const {
   pollfd readable{socket_, POLLIN, 0};
   return ::poll(&readable, 1, 0) == 0;

@@ -64,6 +64,8 @@ class ScriptedServer {
   std::vector<ReceivedRecord> read_records(size_t count);
   // Reads batches until this command comes; its record.
   ReceivedRecord read_until(wire::Command command);
+  // Greets, then discards and acknowledges every batch until a goodbye. For benches.
+  void discard();
   // Nothing has arrived and is unread at this moment.
   [[nodiscard]] bool quiet() const;
   std::vector<std::byte> read_bytes(size_t size_bytes);
