@@ -23,7 +23,9 @@ class BatchQueue {
     size_t batches_max = 1024;
   };
   explicit BatchQueue(Options options) : options_(options) {}
-  void on_room(std::function<void()> call) { on_room_ = std::move(call); }  // Before the first push.
+  void on_room(std::function<void()> call) {
+    on_room_ = std::move(call);
+  }  // Before the first push.
 
   void push(std::unique_ptr<IncomingBatch> batch);
   [[nodiscard]] bool full() const;
@@ -42,7 +44,7 @@ class BatchQueue {
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::unique_ptr<IncomingBatch>> batches_;
-  size_t size_bytes_ = 0;      // Of batches_ and the one popped last.
+  size_t size_bytes_ = 0;  // Of batches_ and the one popped last.
   size_t popped_size_bytes_ = 0;
   bool closed_ = false;
 };

@@ -27,7 +27,8 @@ Body BodyPool::take(size_t size_bytes) {
 }
 
 void BodyPool::give(Body body) noexcept {
-  if (body.capacity_bytes() < kCapacityBytesMin || body.capacity_bytes() > kCapacityBytesMax) return;
+  if (body.capacity_bytes() < kCapacityBytesMin || body.capacity_bytes() > kCapacityBytesMax)
+    return;
   const std::lock_guard lock(mutex_);
   if (bodies_.size() < kBodiesMax) bodies_.push_back(std::move(body));
 }

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,13 +36,39 @@ struct State {
 };
 State state;
 
+// The stack a thread's handlers run on, for as long as the thread runs.
+class ThreadStack {
+ public:
+  ThreadStack() : bytes_(std::make_unique<std::byte[]>(kStackSizeBytes)) {
+    stack_t stack{};
+    stack.ss_sp = bytes_.get();
+    stack.ss_size = kStackSizeBytes;
+    sigaltstack(&stack, nullptr);
+  }
+  ~ThreadStack() {
+    stack_t none{};
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, nullptr);
+  }
+  ThreadStack(const ThreadStack&) = delete;
+  ThreadStack& operator=(const ThreadStack&) = delete;
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+};
+
 const char* signal_name(int signal) noexcept {
   switch (signal) {
-    case SIGSEGV: return "SIGSEGV";
-    case SIGBUS: return "SIGBUS";
-    case SIGFPE: return "SIGFPE";
-    case SIGILL: return "SIGILL";
-    default: return "SIGABRT";
+    case SIGSEGV:
+      return "SIGSEGV";
+    case SIGBUS:
+      return "SIGBUS";
+    case SIGFPE:
+      return "SIGFPE";
+    case SIGILL:
+      return "SIGILL";
+    default:
+      return "SIGABRT";
   }
 }
 
@@ -121,8 +148,7 @@ void handle_crash(int signal) noexcept {
 
 void install(int socket) {
   const std::string placeholder(kMessageSizeBytes, '#');
-  const std::vector<std::byte> body =
-      wire::encode(wire::Goodbye{Code::kDisconnected, placeholder});
+  const std::vector<std::byte> body = wire::encode(wire::Goodbye{Code::kDisconnected, placeholder});
   const std::string_view text(reinterpret_cast<const char*>(body.data()), body.size());
   const size_t found = text.find(placeholder);
   RGPU_CHECK(found != std::string_view::npos);
@@ -139,7 +165,7 @@ void install(int socket) {
   state.frame.insert(state.frame.end(), body.begin(), body.end());
   state.message_at = header_bytes.size() + found;
 
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = &handle_crash;
   action.sa_flags = SA_ONSTACK;
   sigemptyset(&action.sa_mask);
@@ -156,11 +182,10 @@ bool begin_frame() noexcept {
 void end_frame() noexcept { state.writing = false; }
 
 void use_thread_stack() {
-  // Never freed: the thread may crash as long as it runs, and it runs as long as the process.
-  stack_t stack{};
-  stack.ss_sp = new std::byte[kStackSizeBytes];
-  stack.ss_size = kStackSizeBytes;
-  sigaltstack(&stack, nullptr);
+  stack_t present{};
+  sigaltstack(nullptr, &present);
+  if ((present.ss_flags & SS_DISABLE) == 0) return;  // Sanitizers bring one of their own.
+  thread_local ThreadStack stack;
 }
 
 }  // namespace rgpu::server::crash_report

@@ -4,7 +4,8 @@
 // other's types.
 //
 // Threading: an Engine is used by the decode thread alone, except greet() and
-//            allocate_segment(), which the network thread calls. An EngineSink may be called from any thread.
+//            allocate_segment(), which the network thread calls. An EngineSink may be called from
+//            any thread.
 // Lifetime:  the sink outlives the engine. A batch, and its segments, belong to the engine.
 // Errors:    a Status given to EngineSink::failed() ends the session with that reason. Failures of
 //            ops are no such thing: they poison their outputs and travel in replies.
@@ -34,15 +35,15 @@ struct Segment {
 struct IncomingBatch {
   uint64_t sequence = 0;
   uint32_t stream = 0;
-  Body body;                 // What `reader` borrows.
+  Body body;  // What `reader` borrows.
   wire::BatchReader reader;
   std::vector<Segment> segments;
-  size_t size_bytes = 0;     // Body and segments.
+  size_t size_bytes = 0;  // Body and segments.
 };
 
 // A reply's payload: bytes that stay as they are until `owner` is let go.
 struct OutgoingReply {
-  wire::Reply reply;         // Busy and idle times are filled in by the sink.
+  wire::Reply reply;  // Busy and idle times are filled in by the sink.
   std::span<const std::byte> payload;
   std::shared_ptr<void> owner;
 };

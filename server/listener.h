@@ -2,9 +2,12 @@
 //
 // Threading: one thread, the process's only one, so that fork() is safe without exec().
 // Lifetime:  run() returns after SIGTERM or SIGINT, when all workers have ended.
-// Errors:    a bad preamble is answered with a Goodbye that says why. A worker's death is logged and
+// Errors:    a bad preamble is answered with a Goodbye that says why. A worker's death is logged
+// and
 //            is no concern of any other session.
 #pragma once
+
+#include <sys/types.h>
 
 #include <array>
 #include <boost/asio/awaitable.hpp>
@@ -16,7 +19,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <sys/types.h>
 
 #include "server/options.h"
 #include "server/worker.h"

@@ -7,18 +7,18 @@
 namespace rgpu::server {
 
 struct Options {
-  std::string device = "auto";        // "auto", "cuda", "cpu"
-  uint32_t devices = 1;               // Logical devices; only with the CPU.
-  uint32_t threads = 0;               // ATen's threads per session; 0: one per core.
+  std::string device = "auto";  // "auto", "cuda", "cpu"
+  uint32_t devices = 1;         // Logical devices; only with the CPU.
+  uint32_t threads = 0;         // ATen's threads per session; 0: one per core.
   std::string bind_address = "127.0.0.1";
-  uint16_t port = 9720;               // 0: the system picks one.
+  uint16_t port = 9720;  // 0: the system picks one.
   uint32_t sessions_max = 64;
   std::string log_level = "info";
   bool exit_with_parent = false;
 };
 
 struct ParsedOptions {
-  bool run = false;      // Otherwise the process ends with `exit_status`; all was said.
+  bool run = false;  // Otherwise the process ends with `exit_status`; all was said.
   int exit_status = 0;
   Options options;
 };

@@ -140,7 +140,8 @@ asio::awaitable<void> Session::signal_loop(std::shared_ptr<Session> self) {
   const auto buffer = asio::buffer(&info, sizeof info);
   const auto [error, size_bytes] = co_await self->signals_.async_read_some(buffer, kAwait);
   self->linger_deadline_ = kShutdownDeadline;
-  if (!error) self->end(Status(Code::kDisconnected, "the server is shutting down"), Farewell::kGoodbye);
+  if (!error)
+    self->end(Status(Code::kDisconnected, "the server is shutting down"), Farewell::kGoodbye);
 }
 
 // ---- Reading ------------------------------------------------------------------------------------
@@ -203,9 +204,8 @@ asio::awaitable<Result<wire::FrameHeader>> Session::read_header() {
 
 Status Session::check_hello(const wire::Hello& hello) {
   if (hello.protocol_version != wire::kProtocolVersion) {
-    return invalid("this server speaks protocol version " +
-                   std::to_string(wire::kProtocolVersion) + ", the client " +
-                   std::to_string(hello.protocol_version));
+    return invalid("this server speaks protocol version " + std::to_string(wire::kProtocolVersion) +
+                   ", the client " + std::to_string(hello.protocol_version));
   }
   if (!hello.resume_session.empty()) {
     return {Code::kUnimplemented,
@@ -343,9 +343,8 @@ void Session::complete(std::span<OutgoingReply> replies, uint64_t applied_sequen
   bool post = false;
   {
     std::unique_lock lock(outbox_mutex_);
-    outbox_room_.wait(lock, [this] {
-      return outbox_closed_ || outbox_size_bytes_ < kOutboxSizeBytesMax;
-    });
+    outbox_room_.wait(
+        lock, [this] { return outbox_closed_ || outbox_size_bytes_ < kOutboxSizeBytesMax; });
     applied_ = std::max(applied_, applied_sequence);
     for (OutgoingReply& reply : replies) {
       reply.reply.payload_size_bytes = reply.payload.size();

@@ -93,24 +93,24 @@ class Session final : public EngineSink, public std::enable_shared_from_this<Ses
   asio::io_context io_{1};
   asio::ip::tcp::socket socket_{io_};
   asio::posix::stream_descriptor signals_{io_};
-  asio::steady_timer deadline_{io_};      // Of the handshake, later of the end.
-  asio::steady_timer room_{io_};          // Cancelled when the queue has room.
-  asio::steady_timer outgoing_{io_};      // Cancelled when there is something to write.
+  asio::steady_timer deadline_{io_};  // Of the handshake, later of the end.
+  asio::steady_timer room_{io_};      // Cancelled when the queue has room.
+  asio::steady_timer outgoing_{io_};  // Cancelled when there is something to write.
 
   std::chrono::milliseconds linger_deadline_;
-  std::vector<std::byte> input_;          // Bytes read ahead are [input_begin_, input_end_).
+  std::vector<std::byte> input_;  // Bytes read ahead are [input_begin_, input_end_).
   size_t input_begin_ = 0;
   size_t input_end_ = 0;
-  uint64_t last_received_ = 0;            // Sequence of the last batch read.
+  uint64_t last_received_ = 0;  // Sequence of the last batch read.
   uint64_t last_acked_ = 0;
   bool ending_ = false;
   Farewell farewell_ = Farewell::kNone;
-  bool refused_ = false;                  // The HelloReply said no.
+  bool refused_ = false;  // The HelloReply said no.
   bool reader_done_ = false;
   bool writer_done_ = false;
   Status end_reason_;
 
-  std::mutex outbox_mutex_;               // Guards what follows.
+  std::mutex outbox_mutex_;  // Guards what follows.
   std::condition_variable outbox_room_;
   std::vector<OutgoingFrame> outbox_;
   size_t outbox_size_bytes_ = 0;

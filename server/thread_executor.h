@@ -49,7 +49,7 @@ class ThreadExecutor final : public Executor {
   std::optional<uint32_t> only_stream_;  // Decode thread's, as is threaded_.
   bool threaded_ = false;
 
-  std::mutex mutex_;                     // Guards what follows.
+  std::mutex mutex_;  // Guards what follows.
   std::array<Lane, kThreadsMax> lanes_;
   std::condition_variable completed_;
   std::map<uint32_t, uint64_t> last_completed_;  // Run id by stream.

@@ -128,9 +128,7 @@ BatchBuilder& BatchBuilder::sync(uint64_t request) {
   return command(wire::Command::kSync, {}, Bytes().add(request));
 }
 
-BatchBuilder& BatchBuilder::free(Handle handle) {
-  return command(wire::Command::kFree, {handle});
-}
+BatchBuilder& BatchBuilder::free(Handle handle) { return command(wire::Command::kFree, {handle}); }
 
 BatchBuilder& BatchBuilder::stream(uint32_t stream) {
   return command(wire::Command::kStream, {}, Bytes().add(stream));

@@ -30,7 +30,7 @@ class Bytes {
   std::vector<std::byte> bytes_;
 };
 
-inline constexpr int8_t kLong = 4;    // c10::ScalarType's numbers.
+inline constexpr int8_t kLong = 4;  // c10::ScalarType's numbers.
 inline constexpr int8_t kFloat = 6;
 
 // Contiguous.
@@ -40,7 +40,7 @@ wire::Arg list_arg(std::vector<wire::Arg> items);
 wire::Arg int_arg(int64_t value);
 wire::Arg bool_arg(bool value);
 wire::Arg int_list_arg(std::vector<int64_t> values);
-wire::Arg scalar_int_arg();     // Value in the record.
+wire::Arg scalar_int_arg();  // Value in the record.
 wire::Arg scalar_double_arg();
 wire::Arg none_arg();
 wire::Output new_output(std::vector<int64_t> sizes, int8_t dtype = kFloat);

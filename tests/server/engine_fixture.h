@@ -45,9 +45,8 @@ class RecordingSink final : public EngineSink {
   // Waits for it, and takes it.
   Received take(uint64_t request) {
     std::unique_lock lock(mutex_);
-    const bool came = changed_.wait_for(lock, std::chrono::seconds(20), [&] {
-      return received_.contains(request) || failure_;
-    });
+    const bool came = changed_.wait_for(lock, std::chrono::seconds(20),
+                                        [&] { return received_.contains(request) || failure_; });
     EXPECT_TRUE(came && received_.contains(request)) << (failure_ ? failure_->message() : "");
     Received taken = std::move(received_[request]);
     received_.erase(request);
@@ -136,8 +135,8 @@ class EngineFixture : public ::testing::Test {
  private:
   BodyPool bodies_;
   WorkClock clock_;
-  std::unique_ptr<Engine> engine_ = make_torch_engine({.device = "cpu", .devices = 1, .threads = 1},
-                                                      {sink, bodies_, clock_});
+  std::unique_ptr<Engine> engine_ =
+      make_torch_engine({.device = "cpu", .devices = 1, .threads = 1}, {sink, bodies_, clock_});
   uint64_t sequence_ = 0;
 };
 

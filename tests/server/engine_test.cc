@@ -12,11 +12,11 @@ class Engine : public EngineFixture {
  protected:
   uint32_t define_add() {
     return batch.define(op("aten::add", "Tensor",
-                           {tensor_arg({3}), tensor_arg({3}), scalar_int_arg()}, {new_output({3})}));
+                           {tensor_arg({3}), tensor_arg({3}), scalar_int_arg()},
+                           {new_output({3})}));
   }
   uint32_t define_relu_() {
-    return batch.define(
-        op("aten::relu_", "", {tensor_arg({3})}, {output_of(OutputKind::kAlias)}));
+    return batch.define(op("aten::relu_", "", {tensor_arg({3})}, {output_of(OutputKind::kAlias)}));
   }
   // Fails when an index is out of range.
   uint32_t define_index_select() {
@@ -39,7 +39,8 @@ TEST_F(Engine, UploadsComputesAndFetches) {
 TEST_F(Engine, ChangesInPlaceAndThroughOffsets) {
   wire::Arg middle = tensor_arg({1});
   middle.tensor.flags = wire::TensorMeta::kHasOffset;
-  const uint32_t zero = batch.define(op("aten::zero_", "", {middle}, {output_of(OutputKind::kAlias)}));
+  const uint32_t zero =
+      batch.define(op("aten::zero_", "", {middle}, {output_of(OutputKind::kAlias)}));
   batch.upload<float>(1, {1, 2, 3});
   batch.record(zero, {1}, Bytes().add(int64_t{1}));
   EXPECT_EQ(fetch<float>(1, 3), (std::vector<float>{1, 0, 3}));
@@ -78,8 +79,7 @@ TEST_F(Engine, OtherStridesAreCopiedIntoPlace) {
 }
 
 TEST_F(Engine, ABrokenPromiseOfShapePoisons) {
-  const uint32_t relu =
-      batch.define(op("aten::relu", "", {tensor_arg({3})}, {new_output({4})}));
+  const uint32_t relu = batch.define(op("aten::relu", "", {tensor_arg({3})}, {new_output({4})}));
   batch.upload<float>(1, {1, 2, 3}).record(relu, {1, 2});
   apply();
   const wire::Reply reply = fetch_error(2);
@@ -116,10 +116,10 @@ TEST_F(Engine, SyncTellsAnErrorOnceAndOnlyIfNobodyDid) {
 }
 
 TEST_F(Engine, AFailedInPlaceOpPoisonsItsTarget) {
-  const uint32_t copy = batch.define(
-      op("aten::index_copy_", "",
-         {tensor_arg({3}), int_arg(0), tensor_arg({1}, kLong), tensor_arg({1})},
-         {output_of(OutputKind::kAlias)}));
+  const uint32_t copy =
+      batch.define(op("aten::index_copy_", "",
+                      {tensor_arg({3}), int_arg(0), tensor_arg({1}, kLong), tensor_arg({1})},
+                      {output_of(OutputKind::kAlias)}));
   batch.upload<float>(1, {1, 2, 3}).upload<int64_t>(2, {9}).upload<float>(3, {5});
   batch.record(copy, {1, 2, 3});
   apply();
@@ -136,9 +136,9 @@ TEST_F(Engine, AnUploadOfTheWholeStorageCures) {
 
 TEST_F(Engine, APoisonedInputPoisonsTheInPlaceTarget) {
   const uint32_t select = define_index_select();
-  const uint32_t add_ = batch.define(op("aten::add_", "Tensor",
-                                        {tensor_arg({1}), tensor_arg({1}), scalar_int_arg()},
-                                        {output_of(OutputKind::kAlias)}));
+  const uint32_t add_ =
+      batch.define(op("aten::add_", "Tensor", {tensor_arg({1}), tensor_arg({1}), scalar_int_arg()},
+                      {output_of(OutputKind::kAlias)}));
   batch.upload<float>(1, {1, 2, 3}).upload<int64_t>(2, {9}).record(select, {1, 2, 3});
   batch.upload<float>(4, {1}).record(add_, {4, 3}, kAlphaOne);
   apply();
@@ -159,9 +159,9 @@ TEST_F(Engine, AnotherSchemaPoisonsAndNamesBothVersions) {
 }
 
 TEST_F(Engine, RandomOpsReplayTheSameNumbers) {
-  wire::OpTemplate bernoulli = op("aten::native_dropout", "",
-                                  {tensor_arg({64}), scalar_double_arg(), bool_arg(true)},
-                                  {new_output({64}), new_output({64}, 11)});
+  wire::OpTemplate bernoulli =
+      op("aten::native_dropout", "", {tensor_arg({64}), scalar_double_arg(), bool_arg(true)},
+         {new_output({64}), new_output({64}, 11)});
   bernoulli.random = true;
   const uint32_t number = batch.define(bernoulli);
   batch.upload<float>(1, std::vector<float>(64, 1));
@@ -191,8 +191,7 @@ TEST_F(Engine, UnknownGeometryComesWithTheReply) {
 }
 
 TEST_F(Engine, NonTensorResultsComeAsValues) {
-  wire::OpTemplate equal =
-      op("aten::equal", "", {tensor_arg({3}), tensor_arg({3})}, {});
+  wire::OpTemplate equal = op("aten::equal", "", {tensor_arg({3}), tensor_arg({3})}, {});
   equal.replies = true;
   wire::OpTemplate item = op("aten::_local_scalar_dense", "", {tensor_arg({})}, {});
   item.replies = true;

@@ -13,11 +13,10 @@ class Graph : public EngineFixture {
  protected:
   // out = x * y, with gradients for both wanted.
   uint32_t define_mul() {
-    wire::OpTemplate mul =
-        op("aten::mul", "Tensor",
-           {tensor_arg({2}, kFloat, wire::TensorMeta::kRequiresGrad),
-            tensor_arg({2}, kFloat, wire::TensorMeta::kRequiresGrad)},
-           {new_output({2}), output_of(OutputKind::kOpaque)});
+    wire::OpTemplate mul = op("aten::mul", "Tensor",
+                              {tensor_arg({2}, kFloat, wire::TensorMeta::kRequiresGrad),
+                               tensor_arg({2}, kFloat, wire::TensorMeta::kRequiresGrad)},
+                              {new_output({2}), output_of(OutputKind::kOpaque)});
     mul.keeps_graph = true;
     return batch.define(mul);
   }
@@ -60,18 +59,18 @@ TEST_F(Graph, BackwardRunsTwiceOnlyIfTheGraphIsRetained) {
 
 TEST_F(Graph, AGradientThatIsNotGivenCountsAsZero) {
   const uint32_t mul = define_mul();
-  const uint32_t backward = batch.define(op("rgpu::graph_backward", "",
-                                            {tensor_arg({}), list_arg({none_arg()})},
-                                            {new_output({2}), output_of(OutputKind::kNone)}));
+  const uint32_t backward =
+      batch.define(op("rgpu::graph_backward", "", {tensor_arg({}), list_arg({none_arg()})},
+                      {new_output({2}), output_of(OutputKind::kNone)}));
   batch.upload<float>(1, {2, 3}).record(mul, {1, 1, 4, 5}).record(backward, {5, 6});
   EXPECT_EQ(fetch<float>(6, 2), (std::vector<float>{0, 0}));
 }
 
 TEST_F(Graph, TheOutputOfAKeptGraphMayBeChangedInPlace) {
   // exp saves its result for the backward; the client's copy is another.
-  wire::OpTemplate forward = op("aten::exp", "",
-                                {tensor_arg({2}, kFloat, wire::TensorMeta::kRequiresGrad)},
-                                {new_output({2}), output_of(OutputKind::kOpaque)});
+  wire::OpTemplate forward =
+      op("aten::exp", "", {tensor_arg({2}, kFloat, wire::TensorMeta::kRequiresGrad)},
+         {new_output({2}), output_of(OutputKind::kOpaque)});
   forward.keeps_graph = true;
   const uint32_t exp = batch.define(forward);
   const uint32_t zero =
@@ -91,8 +90,9 @@ TEST_F(Graph, AnLstmGoesWhole) {
   wire::OpTemplate lstm =
       op("aten::lstm", "input",
          {weight({5, 1, 3}), list_arg({tensor_arg({1, 1, 4}), tensor_arg({1, 1, 4})}),
-          list_arg({weight({16, 3}), weight({16, 4}), weight({16}), weight({16})}),
-          bool_arg(true), int_arg(1), [] {
+          list_arg({weight({16, 3}), weight({16, 4}), weight({16}), weight({16})}), bool_arg(true),
+          int_arg(1),
+          [] {
             wire::Arg arg;
             arg.kind = wire::ArgKind::kDouble;
             return arg;
@@ -102,14 +102,15 @@ TEST_F(Graph, AnLstmGoesWhole) {
           output_of(OutputKind::kOpaque)});
   lstm.keeps_graph = true;
   const uint32_t forward = batch.define(lstm);
-  const uint32_t backward = batch.define(
-      op("rgpu::graph_backward", "",
-         {tensor_arg({}), list_arg({tensor_arg({5, 1, 4}), none_arg(), none_arg()})},
-         {new_output({5, 1, 3}), new_output({16, 3}), new_output({16, 4}), new_output({16}),
-          new_output({16})}));
+  const uint32_t backward =
+      batch.define(op("rgpu::graph_backward", "",
+                      {tensor_arg({}), list_arg({tensor_arg({5, 1, 4}), none_arg(), none_arg()})},
+                      {new_output({5, 1, 3}), new_output({16, 3}), new_output({16, 4}),
+                       new_output({16}), new_output({16})}));
   batch.upload<float>(1, std::vector<float>(15, 0.5f));
   batch.upload<float>(2, std::vector<float>(4, 0)).upload<float>(3, std::vector<float>(4, 0));
-  batch.upload<float>(4, std::vector<float>(48, 0.1f)).upload<float>(5, std::vector<float>(64, 0.1f));
+  batch.upload<float>(4, std::vector<float>(48, 0.1f))
+      .upload<float>(5, std::vector<float>(64, 0.1f));
   batch.upload<float>(6, std::vector<float>(16, 0)).upload<float>(7, std::vector<float>(16, 0));
   batch.upload<float>(8, std::vector<float>(20, 1));
   batch.record(forward, {1, 2, 3, 4, 5, 6, 7, 10, 11, 12, 13});
@@ -126,12 +127,12 @@ TEST_F(Graph, AnLstmGoesWhole) {
 class Streams : public EngineFixture {};
 
 TEST_F(Streams, ADependencyAcrossStreamsIsKept) {
-  const uint32_t add_ = batch.define(op("aten::add_", "Tensor",
-                                        {tensor_arg({3}), tensor_arg({3}), scalar_int_arg()},
-                                        {output_of(OutputKind::kAlias)}));
-  const uint32_t add = batch.define(op("aten::add", "Tensor",
-                                       {tensor_arg({3}), tensor_arg({3}), scalar_int_arg()},
-                                       {new_output({3})}));
+  const uint32_t add_ =
+      batch.define(op("aten::add_", "Tensor", {tensor_arg({3}), tensor_arg({3}), scalar_int_arg()},
+                      {output_of(OutputKind::kAlias)}));
+  const uint32_t add =
+      batch.define(op("aten::add", "Tensor", {tensor_arg({3}), tensor_arg({3}), scalar_int_arg()},
+                      {new_output({3})}));
   const Bytes alpha = Bytes().add(int64_t{1});
   batch.upload<float>(1, {0, 0, 0}).upload<float>(2, {1, 1, 1});
   Handle next = 10;
@@ -139,8 +140,8 @@ TEST_F(Streams, ADependencyAcrossStreamsIsKept) {
   for (int round = 0; round < 200; ++round) {
     const uint32_t stream = static_cast<uint32_t>(round % 3);
     batch.stream(stream);
-    batch.record(add_, {1, 2}, alpha);                    // Writes what the others write too.
-    batch.record(add, {1, 1, next}, alpha);               // Made here, read and freed elsewhere.
+    batch.record(add_, {1, 2}, alpha);       // Writes what the others write too.
+    batch.record(add, {1, 1, next}, alpha);  // Made here, read and freed elsewhere.
     batch.stream(stream + 1).record(add_, {1, next}, alpha).free(next);
     expected = (expected + 1) * 3;
     if (expected > 1e6f) {
@@ -155,10 +156,11 @@ TEST_F(Streams, ADependencyAcrossStreamsIsKept) {
 }
 
 TEST_F(Streams, SyncWaitsForAllStreams) {
-  const uint32_t mm = batch.define(op("aten::mm", "", {tensor_arg({256, 256}), tensor_arg({256, 256})},
-                                      {new_output({256, 256})}));
+  const uint32_t mm = batch.define(op(
+      "aten::mm", "", {tensor_arg({256, 256}), tensor_arg({256, 256})}, {new_output({256, 256})}));
   batch.upload<float>(1, std::vector<float>(256 * 256, 0.001f));
-  for (Handle i = 0; i < 20; ++i) batch.stream(static_cast<uint32_t>(i % 4)).record(mm, {1, 1, 10 + i});
+  for (Handle i = 0; i < 20; ++i)
+    batch.stream(static_cast<uint32_t>(i % 4)).record(mm, {1, 1, 10 + i});
   EXPECT_FALSE(sync().failed);
   EXPECT_GE(sink.applied(), 1u);
 }

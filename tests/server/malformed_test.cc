@@ -79,8 +79,7 @@ TEST_F(Malformed, TensorOutsideItsStorage) {
 
 TEST_F(Malformed, OffsetOutsideTheStorage) {
   const uint32_t zero =
-      batch.define(op("aten::zero_", "",
-                      {tensor_arg({1}, kFloat, wire::TensorMeta::kHasOffset)},
+      batch.define(op("aten::zero_", "", {tensor_arg({1}, kFloat, wire::TensorMeta::kHasOffset)},
                       {output_of(OutputKind::kAlias)}));
   batch.upload<float>(1, {1, 2, 3}).record(zero, {1}, Bytes().add(INT64_MAX));
   apply();
@@ -114,8 +113,7 @@ TEST_F(Malformed, UploadBeyondTheStorage) {
 }
 
 TEST_F(Malformed, UploadWithoutItsSegment) {
-  batch.command(Command::kUpload, {1},
-                Bytes().add(uint64_t{4}).add(uint64_t{0}).add(uint64_t{4}));
+  batch.command(Command::kUpload, {1}, Bytes().add(uint64_t{4}).add(uint64_t{0}).add(uint64_t{4}));
   apply();
   expect_ended("an upload without a payload segment of its size");
 }

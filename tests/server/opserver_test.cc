@@ -60,12 +60,12 @@ TEST(OpServer, RunsAnOp) {
 // A call that ends a process: an index that max_pool2d's backward does not check.
 void send_killer(RawClient& client) {
   BatchBuilder batch;
-  const uint32_t backward = batch.define(op(
-      "aten::max_pool2d_with_indices_backward", "",
-      {tensor_arg({1, 1, 2, 2}), tensor_arg({1, 1, 4, 4}), int_list_arg({2, 2}),
-       int_list_arg({2, 2}), int_list_arg({0, 0}), int_list_arg({1, 1}), bool_arg(false),
-       tensor_arg({1, 1, 2, 2}, kLong)},
-      {new_output({1, 1, 4, 4})}));
+  const uint32_t backward =
+      batch.define(op("aten::max_pool2d_with_indices_backward", "",
+                      {tensor_arg({1, 1, 2, 2}), tensor_arg({1, 1, 4, 4}), int_list_arg({2, 2}),
+                       int_list_arg({2, 2}), int_list_arg({0, 0}), int_list_arg({1, 1}),
+                       bool_arg(false), tensor_arg({1, 1, 2, 2}, kLong)},
+                      {new_output({1, 1, 4, 4})}));
   const int64_t bad = int64_t{1} << 45;
   batch.upload<float>(1, {1, 1, 1, 1}).upload<float>(2, std::vector<float>(16, 0));
   batch.upload<int64_t>(3, {bad, bad, bad, bad}).record(backward, {1, 2, 3, 4});

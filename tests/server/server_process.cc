@@ -46,8 +46,8 @@ std::string read_line(int descriptor) {
 ServerProcess::ServerProcess(std::vector<std::string> options) {
   std::array<int, 2> output{};
   if (pipe2(output.data(), O_CLOEXEC) != 0) throw std::runtime_error("pipe");
-  std::vector<std::string> words = {RGPU_OPSERVER, "--port", "0", "--device", "cpu", "--threads",
-                                    "1"};
+  std::vector<std::string> words = {RGPU_OPSERVER, "--port",    "0", "--device",
+                                    "cpu",         "--threads", "1"};
   words.insert(words.end(), options.begin(), options.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());

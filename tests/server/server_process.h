@@ -61,8 +61,10 @@ class RawClient {
 
   // The next frame; nothing at the end of the connection.
   [[nodiscard]] std::optional<Frame> receive();
-  [[nodiscard]] wire::Reply receive_reply(std::vector<std::byte>* payload = nullptr);  // Skips acks.
-  [[nodiscard]] wire::Goodbye receive_goodbye();  // Skips everything else; then the end must follow.
+  [[nodiscard]] wire::Reply receive_reply(
+      std::vector<std::byte>* payload = nullptr);  // Skips acks.
+  [[nodiscard]] wire::Goodbye
+  receive_goodbye();  // Skips everything else; then the end must follow.
 
   uint64_t next_sequence = 1;
 
