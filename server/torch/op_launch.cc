@@ -177,7 +177,7 @@ void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
   error.location = record.location;
   const auto poison = std::make_shared<Poison>(std::move(error));
   poison_all(record, poison);
-  if (plan.checks_info) {
+  if (plan.checks_info && plan.input_count != 0) {
     // The check of a factorization has no result of its own: what was factorized is what failed.
     for (const SlotPtr& sibling : record.handles[0]->siblings) {
       if (!sibling->poison) sibling->poison = poison;
@@ -417,7 +417,7 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
                   " (the shapes of client and server disagree)");
     }
   }
-  if (plan.ends_with_info) {
+  if (plan.ends_with_info && next > plan.input_count) {
     SlotPtr* first = record.handles.data() + plan.input_count;
     record.handles[next - 1]->siblings.assign(first, record.handles.data() + next - 1);
   }
