@@ -69,14 +69,14 @@ struct Patience {
   uint64_t size_bytes;             // or so much is pending.
 };
 
-// With nothing in flight the peer is idle: send. With one batch in flight it will be idle within a
-// round trip: send soon, so that the next one arrives while it works. With more it has work, and
-// what waits here costs it nothing: fewer, larger batches. Over a long line there are always many
-// in flight, and one batch leaves every 2 ms.
+// A batch and its acknowledgement cost both sides about 100 µs of processor time together, so that
+// even an idle peer is not worth a batch of a few records: it waits 300 µs for company (a thread that
+// asks for a value waits for none of this). With one batch in flight the peer will be idle within a
+// round trip; with more it has work, and what waits here costs it nothing: fewer, larger batches.
+// Over a long line there are always many in flight, and one batch leaves every 2 ms.
 constexpr Patience kPatience[] = {
-    {0, nanoseconds{0}, 0},
-    {1, microseconds(100), 4u << 10},
-    {3, microseconds(1000), 16u << 10},
+    {0, microseconds(300), 8u << 10},
+    {1, microseconds(1000), 16u << 10},
     {std::numeric_limits<uint32_t>::max(), microseconds(2000), 32u << 10},
 };
 

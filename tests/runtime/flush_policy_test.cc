@@ -86,14 +86,16 @@ TEST(FlushPolicy, DeadlineWaitsForTheRestOfIt) {
   EXPECT_EQ(policy->decide(state).action, Action::kSend);
 }
 
-TEST(FlushPolicy, AdaptiveSendsAtOnceToAnIdlePeer) {
-  EXPECT_EQ(make("adaptive")->decide(pending(1, 32)).action, Action::kSend);
+TEST(FlushPolicy, AdaptiveSendsAtOnceWhenAThreadWaits) {
+  FlushState state = pending(1, 32);
+  state.waiter = true;
+  EXPECT_EQ(make("adaptive")->decide(state).action, Action::kSend);
 }
 
 TEST(FlushPolicy, AdaptiveWaitsLongerTheBusierThePeerIs) {
   const auto policy = make("adaptive");
   std::chrono::nanoseconds before{0};
-  for (const uint32_t in_flight : {1u, 2u, 4u}) {
+  for (const uint32_t in_flight : {0u, 1u, 2u}) {
     FlushState state = pending(1, 32);
     state.batches_in_flight = in_flight;
     const FlushDecision decision = policy->decide(state);
