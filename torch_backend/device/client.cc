@@ -98,11 +98,18 @@ void Client::connect_locked(const std::string& address, double timeout_s) {
   options.connect_timeout = std::chrono::milliseconds(static_cast<int64_t>(timeout_s * 1e3));
   Result<std::shared_ptr<Session>> session = Session::connect(options);
   if (!session) raise_if_error(session.error());
-  const std::lock_guard issue(issue_mutex_);
+  const IssueLock issue;
   sessions_.push_back(*std::move(session));
   device_count_.store(-1);
   generation_.fetch_add(1, std::memory_order_release);
   current_.store(sessions_.back().get(), std::memory_order_release);
+}
+
+void IssueLock::wait() {
+  WaitObserver& observer = Client::hooks().observer();
+  observer.before_wait();
+  lock_.lock();
+  observer.after_wait();
 }
 
 void Client::close() noexcept {

@@ -67,7 +67,7 @@ class Client {
 
   void release(uint32_t generation, Handle handle) noexcept;
 
-  // Held around template look-up, definition and the append that uses it.
+  // Held around template look-up, definition and the append that uses it. Only through an IssueLock.
   [[nodiscard]] std::mutex& issue_mutex() noexcept { return issue_mutex_; }
 
   void append(uint32_t number, uint32_t location, std::span<const Handle> handles,
@@ -103,6 +103,24 @@ class Client {
   std::vector<WaitSite> sites_;
   std::atomic<int> device_count_{-1};
   std::atomic<bool> forked_{false};
+};
+
+// Holds Client::issue_mutex(). A thread that must wait for it gives up the interpreter's lock first:
+// the holder may be waiting for room in a ring and need that lock to go on.
+class IssueLock {
+ public:
+  enum class Start : uint8_t { kLocked, kUnlocked };
+  explicit IssueLock(Start start = Start::kLocked) : lock_(Client::get().issue_mutex(), std::defer_lock) {
+    if (start == Start::kLocked) this->lock();
+  }
+  void lock() {
+    if (!lock_.try_lock()) [[unlikely]] wait();
+  }
+  void unlock() { lock_.unlock(); }
+
+ private:
+  void wait();
+  std::unique_lock<std::mutex> lock_;
 };
 
 // Translation, once per rim. All throw unless the status is ok.

@@ -36,7 +36,7 @@ struct StorageName {
 void mark_announced(c10::StorageImpl* storage) noexcept;
 
 // The handle for use in a record: checks that it belongs to the current session, and appends
-// Command::kAllocate first when the storage is fresh. The caller holds Client::issue_mutex() or
+// Command::kAllocate first when the storage is fresh. The caller holds an IssueLock or
 // is about to append under no template.
 [[nodiscard]] wire::Handle announce(c10::StorageImpl* storage);
 // The same without announcing, for a record that defines the storage itself.

@@ -70,7 +70,7 @@ void promise_attention_layout(OpEntry& entry) {
 }
 
 OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack, const torch::jit::Stack& given,
-                       CallKey& key, bool keeps_graph, const std::vector<at::Tensor>& tensors, std::unique_lock<std::mutex>& lock) {
+                       CallKey& key, bool keeps_graph, const std::vector<at::Tensor>& tensors, IssueLock& lock) {
   const auto build = [&] {
     key.build(op, stack, context_bits() | (keeps_graph ? kKeepsGraph : 0));
     if (!keeps_graph) return;
@@ -125,7 +125,7 @@ Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
             const std::vector<at::Tensor>& tensors) {
   const torch::jit::Stack stack = with_uploaded_batch_sizes(op, given);
   (void)Client::get().session();
-  std::unique_lock lock(Client::get().issue_mutex(), std::defer_lock);
+  IssueLock lock(IssueLock::Start::kUnlocked);
   CallKey& key = thread_key();
   OpEntry* entry = find_or_learn(op, stack, given, key, keeps_graph, tensors, lock);
   const Issued issued = append_call(*entry, key);
@@ -169,7 +169,7 @@ struct GraphBackward final : public torch::autograd::Node {
     const bool retains = torch::autograd::get_current_graph_task_keep_graph();
     const torch::jit::Stack stack{graph, c10::List<at::Tensor>(gradients), retains};
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    std::unique_lock lock(Client::get().issue_mutex(), std::defer_lock);
+    IssueLock lock(IssueLock::Start::kUnlocked);
     CallKey& key = thread_key();
     key.build(backward_op(), stack, context_bits());
     for (const TensorPlan& leaf : leaves) {

@@ -214,7 +214,7 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
   CallKey& key = thread_key();
   key.build(op, *stack, context_bits());
   uint64_t hash = key.hash();
-  std::unique_lock lock(client.issue_mutex());
+  IssueLock lock;
   OpEntry* entry = op_memory().find(key.words(), hash);
   if (entry == nullptr) [[unlikely]] {
     lock.unlock();

@@ -47,7 +47,7 @@ struct Issued {
   uint32_t generation = 0;
   uint64_t request = 0;  // When the entry replies.
 };
-// The caller holds Client::issue_mutex().
+// The caller holds an IssueLock.
 [[nodiscard]] Issued append_call(OpEntry& entry, CallKey& key);
 // Inserts what was learnt; forgets everything first when the memory is full. Under the same mutex.
 OpEntry* remember(std::unique_ptr<OpEntry> entry);

@@ -1,6 +1,6 @@
 // OpMemory: what was learnt about each distinct call: its results' geometry and its template.
 //
-// Threading: the caller holds Client::issue_mutex(). Entries stay where they are until forget().
+// Threading: the caller holds an IssueLock. Entries stay where they are until forget().
 // Lifetime:  bounded by limits::kTemplatesMax entries; when full, everything is forgotten on both
 //            sides at once (Command::kForgetTemplates) and learnt again.
 #pragma once

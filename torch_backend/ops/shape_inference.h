@@ -1,6 +1,6 @@
 // Shape inference: what a call returns, asked of PyTorch's Meta key once per distinct call.
 //
-// Threading: any thread, without Client::issue_mutex(): Meta kernels written in Python take the GIL.
+// Threading: any thread, without the IssueLock: Meta kernels written in Python take the GIL.
 // Errors:    whatever the Meta kernel raises for wrong shapes and dtypes, at the call, as on the CPU.
 #pragma once
 
