@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
+# The path is taken back at once: the sources in python/ would hide the installed rgpu.
 sys.path.insert(0, str(ROOT / "python"))
-
 from devtool.checks import Total  # noqa: E402 - the path comes first
+
+sys.path.remove(str(ROOT / "python"))
 
 
 def dev(*arguments: str, path: Path) -> subprocess.CompletedProcess[str]:
