@@ -70,10 +70,10 @@ struct Patience {
 };
 
 // A batch and its acknowledgement cost both sides about 100 µs of processor time together, so that
-// even an idle peer is not worth a batch of a few records: it waits 300 µs for company (a thread that
-// asks for a value waits for none of this). With one batch in flight the peer will be idle within a
-// round trip; with more it has work, and what waits here costs it nothing: fewer, larger batches.
-// Over a long line there are always many in flight, and one batch leaves every 2 ms.
+// even an idle peer is not worth a batch of a few records: it waits 300 µs for company (a thread
+// that asks for a value waits for none of this). With one batch in flight the peer will be idle
+// within a round trip; with more it has work, and what waits here costs it nothing: fewer, larger
+// batches. Over a long line there are always many in flight, and one batch leaves every 2 ms.
 constexpr Patience kPatience[] = {
     {0, microseconds(300), 8u << 10},
     {1, microseconds(1000), 16u << 10},

@@ -142,13 +142,13 @@ struct BatchEncoder::Columns {
   std::vector<uint8_t> locations;
   std::vector<uint8_t> handles;
   std::vector<uint8_t> immediates;
-  std::vector<uint8_t> template_bytes;          // One template after the other.
+  std::vector<uint8_t> template_bytes;  // One template after the other.
   std::vector<uint32_t> template_sizes_bytes;
   std::vector<uint64_t> segments;
   uint32_t record_count = 0;
-  uint32_t location = 0;    // Of the record before that uses a template.
-  Handle handle = 0;        // The one before.
-  bool complete = false;    // kForgetTemplates was added: no record may follow.
+  uint32_t location = 0;  // Of the record before that uses a template.
+  Handle handle = 0;      // The one before.
+  bool complete = false;  // kForgetTemplates was added: no record may follow.
   flatbuffers::FlatBufferBuilder builder{64u << 10};
   std::vector<flatbuffers::Offset<fb::TemplateBlob>> blobs;  // Used by finish() alone.
 };

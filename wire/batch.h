@@ -25,7 +25,8 @@
 
 namespace rgpu::wire {
 
-using Handle = uint64_t;  // 1 … limits::kHandleMax, chosen by the client; a storage or an opaque value.
+using Handle =
+    uint64_t;  // 1 … limits::kHandleMax, chosen by the client; a storage or an opaque value.
 
 enum class Command : uint32_t {
   kFree = 0,             // handles: 1

@@ -63,6 +63,7 @@ static_assert(sizeof(FrameHeader) == 32 && std::is_trivially_copyable_v<FrameHea
     std::span<const std::byte, sizeof(FrameHeader)> bytes);
 
 [[nodiscard]] std::array<std::byte, sizeof(Preamble)> to_bytes(const Preamble& preamble) noexcept;
-[[nodiscard]] std::array<std::byte, sizeof(FrameHeader)> to_bytes(const FrameHeader& header) noexcept;
+[[nodiscard]] std::array<std::byte, sizeof(FrameHeader)> to_bytes(
+    const FrameHeader& header) noexcept;
 
 }  // namespace rgpu::wire

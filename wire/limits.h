@@ -9,24 +9,24 @@
 
 namespace rgpu::limits {
 
-inline constexpr uint32_t kBodySizeBytesMax = 16u << 20;            // One FlatBuffers body.
+inline constexpr uint32_t kBodySizeBytesMax = 16u << 20;             // One FlatBuffers body.
 inline constexpr uint64_t kPayloadSizeBytesMax = uint64_t{4} << 30;  // All segments of one frame.
-inline constexpr uint32_t kSegmentsMax = 4096;                      // Payload segments of one frame.
-inline constexpr uint32_t kRecordsMax = 1u << 20;                   // Records of one batch.
+inline constexpr uint32_t kSegmentsMax = 4096;     // Payload segments of one frame.
+inline constexpr uint32_t kRecordsMax = 1u << 20;  // Records of one batch.
 inline constexpr uint32_t kHandlesPerRecordMax = 1u << 16;
-inline constexpr uint32_t kImmediatesSizeBytesMax = 1u << 20;       // Of one record.
-inline constexpr uint32_t kTemplatesMax = 1u << 14;                 // Live at once in a session.
+inline constexpr uint32_t kImmediatesSizeBytesMax = 1u << 20;  // Of one record.
+inline constexpr uint32_t kTemplatesMax = 1u << 14;            // Live at once in a session.
 inline constexpr uint32_t kTemplateSizeBytesMax = 1u << 20;
-inline constexpr uint32_t kArgDepthMax = 3;                         // Lists in lists.
+inline constexpr uint32_t kArgDepthMax = 3;  // Lists in lists.
 inline constexpr uint32_t kDimensionsMax = 64;
 inline constexpr uint32_t kNameSizeBytesMax = 256;
 inline constexpr uint32_t kStringSizeBytesMax = 1u << 16;
 inline constexpr uint32_t kStreamsMax = 1024;
-inline constexpr uint32_t kDevicesMax = 128;                        // c10 counts them in an int8_t.
+inline constexpr uint32_t kDevicesMax = 128;  // c10 counts them in an int8_t.
 inline constexpr uint32_t kTokenProofSizeBytesMax = 64;
-inline constexpr uint32_t kSessionIdSizeBytes = 16;                 // Exactly, or none.
+inline constexpr uint32_t kSessionIdSizeBytes = 16;  // Exactly, or none.
 inline constexpr uint64_t kLiveHandlesMax = uint64_t{1} << 26;
-inline constexpr uint64_t kHandleMax = (uint64_t{1} << 48) - 1;     // Handles are 1 … this.
+inline constexpr uint64_t kHandleMax = (uint64_t{1} << 48) - 1;  // Handles are 1 … this.
 inline constexpr uint64_t kStorageSizeBytesMax = uint64_t{1} << 46;
 inline constexpr uint32_t kVerifierDepthMax = 16;
 inline constexpr uint32_t kVerifierTablesMax = 1u << 18;

@@ -16,30 +16,30 @@ namespace rgpu::wire {
 
 struct Hello {
   uint16_t protocol_version = 0;
-  uint64_t capabilities = 0;            // Bits the client understands; none is defined yet.
-  std::string client_version;           // rgpu's.
-  std::string torch_version;            // "2.13.0+cpu"; empty for a client without PyTorch.
-  std::vector<std::byte> token_proof;   // Empty: no token. At most 64 bytes.
+  uint64_t capabilities = 0;              // Bits the client understands; none is defined yet.
+  std::string client_version;             // rgpu's.
+  std::string torch_version;              // "2.13.0+cpu"; empty for a client without PyTorch.
+  std::vector<std::byte> token_proof;     // Empty: no token. At most 64 bytes.
   std::vector<std::byte> resume_session;  // Empty: a new session. Otherwise a session id, 16 bytes.
-  uint64_t batches_sent = 0;            // When resuming: the last batch this client has sent.
+  uint64_t batches_sent = 0;              // When resuming: the last batch this client has sent.
 };
 
 struct DeviceInfo {
-  std::string name;                     // "cpu", "NVIDIA H200" …
+  std::string name;  // "cpu", "NVIDIA H200" …
   uint64_t memory_size_bytes = 0;
 };
 
 struct HelloReply {
-  Code code = Code::kOk;                // Not kOk: refused; `message` says why, then the server closes.
+  Code code = Code::kOk;  // Not kOk: refused; `message` says why, then the server closes.
   std::string message;
   uint16_t protocol_version = 0;
   uint64_t capabilities = 0;
   std::string server_version;
   std::string torch_version;
-  std::vector<std::byte> session_id;    // 16 bytes.
-  uint64_t batches_applied = 0;         // When resuming: the last batch this server has applied.
-  std::string device_type;              // "cpu", "cuda"
-  std::vector<DeviceInfo> devices;      // One per device index.
+  std::vector<std::byte> session_id;  // 16 bytes.
+  uint64_t batches_applied = 0;       // When resuming: the last batch this server has applied.
+  std::string device_type;            // "cpu", "cuda"
+  std::vector<DeviceInfo> devices;    // One per device index.
 };
 
 // Which exception PyTorch on the CPU would raise.
@@ -56,25 +56,25 @@ enum class ErrorType : uint8_t {
 struct RemoteError {
   Code code = Code::kDevice;
   ErrorType type = ErrorType::kRuntimeError;
-  std::string message;     // What the op said.
-  std::string op;          // "aten::embedding"
-  std::string arguments;   // "float32[3, 3], int64[1]"
-  uint32_t location = 0;   // The record's location: the client knows the program line.
+  std::string message;    // What the op said.
+  std::string op;         // "aten::embedding"
+  std::string arguments;  // "float32[3, 3], int64[1]"
+  uint32_t location = 0;  // The record's location: the client knows the program line.
 };
 
 struct Reply {
   uint64_t request = 0;
   bool failed = false;
-  RemoteError error;                   // When failed.
-  std::vector<TensorMeta> metas;       // Of kUnknown outputs, in order.
-  std::vector<Arg> values;             // Non-tensor results, in order: kBool, kInt, kDouble, kComplex.
-  uint64_t payload_size_bytes = 0;     // One segment follows the body when not 0.
-  uint64_t server_busy_ns = 0;         // Time the session's executors have worked so far, and
-  uint64_t server_idle_ns = 0;         // time they waited for records, since its first batch.
+  RemoteError error;                // When failed.
+  std::vector<TensorMeta> metas;    // Of kUnknown outputs, in order.
+  std::vector<Arg> values;          // Non-tensor results, in order: kBool, kInt, kDouble, kComplex.
+  uint64_t payload_size_bytes = 0;  // One segment follows the body when not 0.
+  uint64_t server_busy_ns = 0;      // Time the session's executors have worked so far, and
+  uint64_t server_idle_ns = 0;      // time they waited for records, since its first batch.
 };
 
 struct Goodbye {
-  Code code = Code::kOk;               // kOk: the peer is done. Otherwise why the session ends.
+  Code code = Code::kOk;  // kOk: the peer is done. Otherwise why the session ends.
   std::string message;
 };
 

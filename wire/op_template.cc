@@ -302,8 +302,7 @@ Status check_op_template(const OpTemplate& op) {
       return status.with_context(op.name + ", output " + std::to_string(i));
     }
   }
-  if (op.keeps_graph &&
-      (op.outputs.empty() || op.outputs.back().kind != OutputKind::kOpaque)) {
+  if (op.keeps_graph && (op.outputs.empty() || op.outputs.back().kind != OutputKind::kOpaque)) {
     return invalid(op.name + ": keeps_graph needs an opaque last output");
   }
   if (op.handle_count() > limits::kHandlesPerRecordMax) {
@@ -327,15 +326,13 @@ std::vector<std::byte> encode_op_template(const OpTemplate& op) {
     if (output.kind == OutputKind::kNew || output.meta != TensorMeta{}) {
       meta = pack(builder, output.meta);
     }
-    outputs.push_back(
-        fb::CreateOutput(builder, static_cast<fb::OutputKind>(output.kind), meta));
+    outputs.push_back(fb::CreateOutput(builder, static_cast<fb::OutputKind>(output.kind), meta));
   }
   const auto name = pack(builder, op.name);
   const auto overload = pack(builder, op.overload);
   builder.Finish(fb::CreateOpTemplate(builder, name, overload, op.schema_hash,
                                       builder.CreateVector(args), builder.CreateVector(outputs),
-                                      op.random, op.replies, op.keeps_graph,
-                                      op.default_dtype));
+                                      op.random, op.replies, op.keeps_graph, op.default_dtype));
   return finished_bytes(builder);
 }
 

@@ -4,14 +4,22 @@ namespace rgpu {
 
 const char* code_name(Code code) noexcept {
   switch (code) {
-    case Code::kOk: return "kOk";
-    case Code::kInvalidArgument: return "kInvalidArgument";
-    case Code::kUnimplemented: return "kUnimplemented";
-    case Code::kExhausted: return "kExhausted";
-    case Code::kDisconnected: return "kDisconnected";
-    case Code::kCancelled: return "kCancelled";
-    case Code::kDevice: return "kDevice";
-    case Code::kInternal: return "kInternal";
+    case Code::kOk:
+      return "kOk";
+    case Code::kInvalidArgument:
+      return "kInvalidArgument";
+    case Code::kUnimplemented:
+      return "kUnimplemented";
+    case Code::kExhausted:
+      return "kExhausted";
+    case Code::kDisconnected:
+      return "kDisconnected";
+    case Code::kCancelled:
+      return "kCancelled";
+    case Code::kDevice:
+      return "kDevice";
+    case Code::kInternal:
+      return "kInternal";
   }
   return "an unknown code";
 }

@@ -49,9 +49,10 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-#define RGPU_CHECK(condition)                                                               \
-  do {                                                                                      \
-    if (!(condition)) [[unlikely]] ::rgpu::check_failed(#condition, __FILE__, __LINE__);    \
+#define RGPU_CHECK(condition)                               \
+  do {                                                      \
+    if (!(condition)) [[unlikely]]                          \
+      ::rgpu::check_failed(#condition, __FILE__, __LINE__); \
   } while (false)
 
 // Ends the process: our own invariant is broken. Never reached by bytes from the network.
@@ -61,8 +62,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}             // NOLINT(google-explicit-constructor)
-  Result(Status error) : error_(std::move(error)) {         // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}      // NOLINT(google-explicit-constructor)
+  Result(Status error) : error_(std::move(error)) {  // NOLINT(google-explicit-constructor)
     RGPU_CHECK(!error_.ok());
   }
 
@@ -95,7 +96,7 @@ class [[nodiscard]] Result {
 }  // namespace rgpu
 
 // Returns the Status of an expression from the enclosing function when it is not ok.
-#define RGPU_RETURN_IF_ERROR(expression)                        \
-  do {                                                          \
+#define RGPU_RETURN_IF_ERROR(expression)                                                  \
+  do {                                                                                    \
     if (::rgpu::Status rgpu_status = (expression); !rgpu_status.ok()) return rgpu_status; \
   } while (false)

@@ -4,6 +4,8 @@
 // Look for: `over_cpu` below 1: issuing a remote op is cheaper than running a small one here. The
 //           server of this bench reads and discards, in a thread of this process; C++ calls ATen
 //           directly, so that Python's own cost is in neither figure.
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
@@ -12,8 +14,6 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/softmax.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
 
 #include <chrono>
@@ -74,12 +74,20 @@ void issue(benchmark::State& state, Op op) {
   state.counters["stalls"] = static_cast<double>(Client::get().stats().stalls - stalls);
 }
 
-BENCHMARK_CAPTURE(issue, add_scalar, [](const at::Tensor& x) { return at::add(x, 1); })->UseManualTime();
+BENCHMARK_CAPTURE(issue, add_scalar, [](const at::Tensor& x) {
+  return at::add(x, 1);
+})->UseManualTime();
 BENCHMARK_CAPTURE(issue, mul, [](const at::Tensor& x) { return at::mul(x, x); })->UseManualTime();
-BENCHMARK_CAPTURE(issue, sigmoid, [](const at::Tensor& x) { return at::sigmoid(x); })->UseManualTime();
+BENCHMARK_CAPTURE(issue, sigmoid, [](const at::Tensor& x) {
+  return at::sigmoid(x);
+})->UseManualTime();
 BENCHMARK_CAPTURE(issue, mm, [](const at::Tensor& x) { return at::mm(x, x); })->UseManualTime();
-BENCHMARK_CAPTURE(issue, addmm, [](const at::Tensor& x) { return at::addmm(x, x, x); })->UseManualTime();
-BENCHMARK_CAPTURE(issue, softmax, [](const at::Tensor& x) { return at::softmax(x, -1); })->UseManualTime();
+BENCHMARK_CAPTURE(issue, addmm, [](const at::Tensor& x) {
+  return at::addmm(x, x, x);
+})->UseManualTime();
+BENCHMARK_CAPTURE(issue, softmax, [](const at::Tensor& x) {
+  return at::softmax(x, -1);
+})->UseManualTime();
 
 }  // namespace
 }  // namespace rgpu::backend

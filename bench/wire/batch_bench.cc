@@ -2,9 +2,9 @@
 //
 // Run:      build/dev/bench/wire/wire_batch_bench
 // Look for: time_per_record of Encode and Read in the low tens of nanoseconds, and bytes_per_record
-//           under 10 for the training-step mix (two inputs, one output, one free). Copy is the memcpy
-//           of as many bytes and so the floor. Open is what verification costs before reading: it
-//           must not grow with the number of records.
+//           under 10 for the training-step mix (two inputs, one output, one free). Copy is the
+//           memcpy of as many bytes and so the floor. Open is what verification costs before
+//           reading: it must not grow with the number of records.
 #include <benchmark/benchmark.h>
 
 #include <array>

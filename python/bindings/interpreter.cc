@@ -1,7 +1,6 @@
-#include <Python.h>
-
 #include "python/bindings/interpreter.h"
 
+#include <Python.h>
 #include <torch/csrc/Exceptions.h>
 
 #include "python/bindings/program_line.h"
@@ -58,7 +57,8 @@ bool is_unimplemented(const std::exception_ptr& error) {
       return false;
     }
     const bool by_type = PyErr_GivenExceptionMatches(raised.type, PyExc_NotImplementedError) != 0;
-    const char* name = PyType_Check(raised.type) ? reinterpret_cast<PyTypeObject*>(raised.type)->tp_name : "";
+    const char* name =
+        PyType_Check(raised.type) ? reinterpret_cast<PyTypeObject*>(raised.type)->tp_name : "";
     const std::string text = name;
     const bool by_name = text.find("DynamicOutputShapeException") != std::string::npos ||
                          text.find("DataDependentOutputException") != std::string::npos ||

@@ -1,8 +1,7 @@
 // rgpu._C: the thin binding of the device to Python. The package's modules say what each is for.
+#include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-
-#include <c10/util/Exception.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -75,7 +74,8 @@ py::list waits() {
   py::list rows;
   for (const rgpu::backend::WaitSite& site : Client::get().wait_sites()) {
     const std::string line = rgpu::backend::describe_program_location(site.location);
-    rows.append(py::make_tuple(line.empty() ? "unknown" : line, site.count, static_cast<double>(site.wait_ns) * 1e-9));
+    rows.append(py::make_tuple(line.empty() ? "unknown" : line, site.count,
+                               static_cast<double>(site.wait_ns) * 1e-9));
   }
   return rows;
 }
@@ -112,14 +112,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset_waits", [] { Client::get().reset_wait_sites(); });
   m.def("flush_policy", [] { return Client::get().flush_policy(); });
   m.def("get_rng_state", [] {
-    return translated([] {
-      return at::Tensor(rgpu::backend::default_generator(0).get_state());
-    });
+    return translated([] { return at::Tensor(rgpu::backend::default_generator(0).get_state()); });
   });
   m.def("set_rng_state", [](const at::Tensor& state) {
-    translated([&] { rgpu::backend::generator_for(nullptr).set_state(*state.unsafeGetTensorImpl()); });
+    translated(
+        [&] { rgpu::backend::generator_for(nullptr).set_state(*state.unsafeGetTensorImpl()); });
   });
-  m.def("set_flush_policy", [](const std::string& name) {
-    translated([&] { Client::get().set_flush_policy(name); });
-  });
+  m.def("set_flush_policy",
+        [](const std::string& name) { translated([&] { Client::get().set_flush_policy(name); }); });
 }

@@ -9,8 +9,6 @@
 #undef Py_BUILD_CORE
 #endif
 
-#include "python/bindings/program_line.h"
-
 #include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -19,6 +17,8 @@
 #include <mutex>
 #include <unordered_map>
 #include <vector>
+
+#include "python/bindings/program_line.h"
 
 namespace rgpu::backend {
 namespace {
@@ -90,7 +90,9 @@ std::vector<std::string>& library_folders() {
 
 bool is_library_file(const std::string& file) {
   // Code without a file that is not typed by the user: frozen modules, generated functions.
-  if (file.rfind("<frozen ", 0) == 0 || file.rfind("<__", 0) == 0 || file.rfind("<eval_with_key>", 0) == 0) return true;
+  if (file.rfind("<frozen ", 0) == 0 || file.rfind("<__", 0) == 0 ||
+      file.rfind("<eval_with_key>", 0) == 0)
+    return true;
   const std::vector<std::string>& folders = library_folders();
   return std::any_of(folders.begin(), folders.end(),
                      [&](const std::string& folder) { return file.rfind(folder, 0) == 0; });
@@ -125,7 +127,8 @@ uint32_t line_of(PyCodeObject* code, int32_t instruction) {
   const int line = PyCode_Addr2Line(code, instruction);
   const char* name = PyUnicode_AsUTF8(code->co_qualname);
   if (name == nullptr) PyErr_Clear();
-  std::string text = file_of(code) + ":" + std::to_string(line) + " in " + (name == nullptr ? "?" : name);
+  std::string text =
+      file_of(code) + ":" + std::to_string(line) + " in " + (name == nullptr ? "?" : name);
   PyGILState_Release(gil);
   const uint32_t id = line_table().add(std::move(text));
   known.emplace(key, id);
@@ -135,10 +138,12 @@ uint32_t line_of(PyCodeObject* code, int32_t instruction) {
 uint32_t calling_line() {
   const PyThreadState* thread = PyGILState_GetThisThreadState();
   if (thread == nullptr || thread->cframe == nullptr) return 0;
-  for (_PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr; frame = frame->previous) {
+  for (_PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr;
+       frame = frame->previous) {
     if (frame->f_code == nullptr || _PyFrame_IsIncomplete(frame)) continue;
     if (is_library_code(frame->f_code)) continue;
-    const auto instruction = static_cast<int32_t>(_PyInterpreterFrame_LASTI(frame) * sizeof(_Py_CODEUNIT));
+    const auto instruction =
+        static_cast<int32_t>(_PyInterpreterFrame_LASTI(frame) * sizeof(_Py_CODEUNIT));
     return line_of(frame->f_code, instruction);
   }
   return 0;
@@ -172,7 +177,9 @@ uint32_t program_location() {
   return pair;
 }
 
-void set_library_folders(std::vector<std::string> folders) { library_folders() = std::move(folders); }
+void set_library_folders(std::vector<std::string> folders) {
+  library_folders() = std::move(folders);
+}
 
 std::string describe_program_location(uint32_t location) { return line_table().text(location); }
 

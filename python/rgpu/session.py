@@ -78,7 +78,10 @@ def synchronize() -> None:
 
 
 def set_flush_policy(name: str) -> None:
-    """When records are sent: ``per_op``, ``sync``, ``bytes=N``, ``deadline=MICROSECONDS``, ``adaptive``.
+    """When records are sent.
+
+    Args:
+        name: ``per_op``, ``sync``, ``bytes=N``, ``deadline=MICROSECONDS`` or ``adaptive``.
 
     Raises:
         ValueError: the name is none of these; the message lists them.

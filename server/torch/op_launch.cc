@@ -75,12 +75,14 @@ class OpLauncher::Immediates {
 
   c10::IValue scalar(const ArgPlan& arg) {
     switch (arg.kind) {
-      case ArgKind::kScalarDouble: return real(read<double>(), arg.target);
+      case ArgKind::kScalarDouble:
+        return real(read<double>(), arg.target);
       case ArgKind::kScalarComplex: {
         const auto real_part = read<double>();
         return {c10::complex<double>(real_part, read<double>())};
       }
-      default: break;
+      default:
+        break;
     }
     const auto integer = read<int64_t>();
     const bool is_bool = arg.kind == ArgKind::kScalarBool && arg.target == Target::kNumber;
@@ -149,15 +151,18 @@ bool OpLauncher::skip(const OpRecord& record, std::vector<OutgoingReply>& replie
     return true;
   }
   poison_all(record, poison);
-  if (plan.replies) {
-    wire::Reply reply;
-    std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
-    reply.failed = true;
-    reply.error = poison->error;
-    poison->reported = true;
-    replies.push_back({std::move(reply), {}, nullptr});
-  }
+  if (plan.replies) reply_failed(record, *poison, replies);
   return true;
+}
+
+void OpLauncher::reply_failed(const OpRecord& record, Poison& poison,
+                              std::vector<OutgoingReply>& replies) {
+  wire::Reply reply;
+  std::memcpy(&reply.request, record.immediates + record.plan->immediates_size_bytes - 8, 8);
+  reply.failed = true;
+  reply.error = poison.error;
+  poison.reported = true;
+  replies.push_back({std::move(reply), {}, nullptr});
 }
 
 void OpLauncher::poison_all(const OpRecord& record, const PoisonPtr& poison) {
@@ -184,15 +189,10 @@ void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
     }
   }
   if (plan.replies) {
-    wire::Reply reply;
-    std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
-    reply.failed = true;
-    reply.error = poison->error;
-    poison->reported = true;
-    replies.push_back({std::move(reply), {}, nullptr});
-    return;
+    reply_failed(record, *poison, replies);
+  } else {
+    state_.errors.add(poison);
   }
-  state_.errors.add(poison);
 }
 
 void OpLauncher::recheck_written(const OpRecord& record) {
@@ -411,8 +411,7 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
     } else {
       // A kept graph holds its outputs, which is one more owner; more than that saved the result.
       const size_t owners_max = graph && output.geometry->is_differentiable() ? 2 : 1;
-      const auto broken =
-          bind_new(std::move(results_[i]), *output.geometry, owners_max, slot);
+      const auto broken = bind_new(std::move(results_[i]), *output.geometry, owners_max, slot);
       TORCH_CHECK(!broken, "output ", i, " of ", plan.full_name, ": ", *broken,
                   " (the shapes of client and server disagree)");
     }

@@ -35,6 +35,8 @@ class OpLauncher {
  private:
   class Immediates;
 
+  static void reply_failed(const OpRecord& record, Poison& poison,
+                           std::vector<OutgoingReply>& replies);
   [[nodiscard]] bool skip(const OpRecord& record, std::vector<OutgoingReply>& replies);
   [[nodiscard]] Status build_stack(const OpRecord& record);
   [[nodiscard]] Status push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates);

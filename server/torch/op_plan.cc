@@ -1,11 +1,10 @@
 #include "server/torch/op_plan.h"
 
 #define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
 #include <torch/version.h>
+#include <xxhash.h>
 
 #include <utility>
 
@@ -233,11 +232,20 @@ class Planner {
   static Status plan_scalar(const Wanted& wanted, ArgPlan& plan) {
     plan.source = Source::kScalar;
     switch (wanted.kind()) {
-      case c10::TypeKind::NumberType: plan.target = Target::kNumber; return {};
-      case c10::TypeKind::FloatType: plan.target = Target::kFloat; return {};
-      case c10::TypeKind::IntType: plan.target = Target::kInt; return {};
-      case c10::TypeKind::BoolType: plan.target = Target::kBool; return {};
-      default: return mismatch(wanted);
+      case c10::TypeKind::NumberType:
+        plan.target = Target::kNumber;
+        return {};
+      case c10::TypeKind::FloatType:
+        plan.target = Target::kFloat;
+        return {};
+      case c10::TypeKind::IntType:
+        plan.target = Target::kInt;
+        return {};
+      case c10::TypeKind::BoolType:
+        plan.target = Target::kBool;
+        return {};
+      default:
+        return mismatch(wanted);
     }
   }
 
@@ -245,8 +253,7 @@ class Planner {
     if (wanted.kind() != c10::TypeKind::ListType) return mismatch(wanted);
     const Wanted element(*wanted.type->containedType(0));
     const bool tensors = arg.kind == ArgKind::kTensorList;
-    const auto element_kind =
-        tensors ? c10::TypeKind::TensorType : c10::TypeKind::NumberType;
+    const auto element_kind = tensors ? c10::TypeKind::TensorType : c10::TypeKind::NumberType;
     if (element.kind() != element_kind) return mismatch(wanted);
     plan.source = tensors ? Source::kTensorList : Source::kScalarList;
     plan.optional_items = element.optional;

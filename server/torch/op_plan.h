@@ -30,8 +30,20 @@ struct TensorUse {
 };
 
 struct ArgPlan {
-  enum class Source : uint8_t { kConstant, kTensor, kHostScalar, kScalar, kTensorList, kScalarList };
-  enum class Target : uint8_t { kNumber, kFloat, kInt, kBool };  // What the schema wants of a scalar.
+  enum class Source : uint8_t {
+    kConstant,
+    kTensor,
+    kHostScalar,
+    kScalar,
+    kTensorList,
+    kScalarList
+  };
+  enum class Target : uint8_t {
+    kNumber,
+    kFloat,
+    kInt,
+    kBool
+  };  // What the schema wants of a scalar.
   Source source = Source::kConstant;
   Target target = Target::kNumber;
   wire::ArgKind kind = wire::ArgKind::kNone;  // Of a scalar: how its value lies in the record.
@@ -49,12 +61,12 @@ struct OutputPlan {
 struct OpPlan {
   enum class Builtin : uint8_t { kNone, kGraphBackward };
 
-  std::string name;      // "aten::add"
+  std::string name;                                        // "aten::add"
   c10::ScalarType default_dtype = c10::ScalarType::Float;  // The program's, while the op runs.
   bool ends_with_info = false;  // A linalg_*_ex: its last result says whether the others are good.
   bool takes_host_batch_sizes = false;  // A recurrent op over packed sequences, argument 1.
-  bool checks_info = false;     // _linalg_check_errors
-  std::string full_name; // "aten::add.Tensor", for the crash report.
+  bool checks_info = false;             // _linalg_check_errors
+  std::string full_name;                // "aten::add.Tensor", for the crash report.
   std::optional<c10::OperatorHandle> op;
   Builtin builtin = Builtin::kNone;
   std::vector<ArgPlan> args;
@@ -62,7 +74,7 @@ struct OpPlan {
   std::vector<uint8_t> input_written;  // One for each input handle: the op changes it in place.
   std::vector<GeometryPtr> input_geometries;
   uint32_t handle_count = 0;
-  uint32_t input_count = 0;            // Handles that are inputs; the rest are new.
+  uint32_t input_count = 0;  // Handles that are inputs; the rest are new.
   uint32_t immediates_size_bytes = 0;
   bool any_written = false;
   bool random = false;

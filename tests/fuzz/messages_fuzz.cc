@@ -26,10 +26,18 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
   // Behind the first byte the body is not aligned, as the decoders allow.
   const auto body = std::as_bytes(std::span(data, size_bytes)).subspan(1);
   switch (data[0] % 4) {
-    case 0: check_same_when_encoded(decode_hello(body), decode_hello); break;
-    case 1: check_same_when_encoded(decode_hello_reply(body), decode_hello_reply); break;
-    case 2: check_same_when_encoded(decode_reply(body), decode_reply); break;
-    default: check_same_when_encoded(decode_goodbye(body), decode_goodbye); break;
+    case 0:
+      check_same_when_encoded(decode_hello(body), decode_hello);
+      break;
+    case 1:
+      check_same_when_encoded(decode_hello_reply(body), decode_hello_reply);
+      break;
+    case 2:
+      check_same_when_encoded(decode_reply(body), decode_reply);
+      break;
+    default:
+      check_same_when_encoded(decode_goodbye(body), decode_goodbye);
+      break;
   }
   return 0;
 }

@@ -1,4 +1,5 @@
-// Runs a fuzz target over every file of the folders it is given; a folder without files is an error.
+// Runs a fuzz target over every file of the folders it is given; a folder without files is an
+// error.
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>

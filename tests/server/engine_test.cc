@@ -224,10 +224,10 @@ TEST_F(Engine, AFailedOpThatRepliesTellsItselfAndNotTheNextSync) {
 }
 
 TEST_F(Engine, AFactorizationIntoOutTensorsHasNoSiblings) {
-  const uint32_t inv = batch.define(
-      op("aten::linalg_inv_ex", "inverse",
-         {tensor_arg({2, 2}), bool_arg(false), tensor_arg({2, 2}), tensor_arg({}, 3)},
-         {output_of(OutputKind::kAlias), output_of(OutputKind::kAlias)}));
+  const uint32_t inv =
+      batch.define(op("aten::linalg_inv_ex", "inverse",
+                      {tensor_arg({2, 2}), bool_arg(false), tensor_arg({2, 2}), tensor_arg({}, 3)},
+                      {output_of(OutputKind::kAlias), output_of(OutputKind::kAlias)}));
   batch.upload<float>(1, {2, 0, 0, 4}).allocate(2, 16).allocate(3, 4).record(inv, {1, 2, 3});
   EXPECT_EQ(fetch<float>(2, 4), (std::vector<float>{0.5, 0, 0, 0.25}));
 }

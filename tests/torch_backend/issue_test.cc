@@ -1,6 +1,8 @@
-// Method: the device in a process without Python (so that nothing here can take the GIL, and only ops
-// whose shape functions are C++ are used), against a scripted server; what crosses the network is
-// read record by record.
+// Method: the device in a process without Python (so that nothing here can take the GIL, and only
+// ops whose shape functions are C++ are used), against a scripted server; what crosses the network
+// is read record by record.
+#include "torch_backend/ops/issue.h"
+
 #include <ATen/ops/add.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
@@ -14,7 +16,6 @@
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/hooks.h"
 #include "torch_backend/device/storage.h"
-#include "torch_backend/ops/issue.h"
 
 namespace rgpu::backend {
 namespace {

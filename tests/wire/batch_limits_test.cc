@@ -29,9 +29,9 @@ struct RawBatch {
       const Part bytes = vector_of(builder, blob);
       blobs.push_back(table(builder, {part(0, bytes)}));
     }
-    const Part parts[] = {vector_of(builder, numbers),    vector_of(builder, locations),
-                          vector_of(builder, handles),    vector_of(builder, immediates),
-                          vector_of(builder, blobs),      vector_of(builder, segments)};
+    const Part parts[] = {vector_of(builder, numbers), vector_of(builder, locations),
+                          vector_of(builder, handles), vector_of(builder, immediates),
+                          vector_of(builder, blobs),   vector_of(builder, segments)};
     std::vector<Field> fields = {scalar(0, record_count)};
     for (unsigned i = 0; i < 6; ++i) fields.push_back(part(i + 1, parts[i]));
     return finish(builder, table(builder, fields));

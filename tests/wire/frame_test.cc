@@ -155,8 +155,8 @@ TEST(FrameHeader, PayloadNeedsASegment) {
 }
 
 TEST(FrameHeader, OnlyBatchesAndRepliesCarryPayload) {
-  for (const auto kind : {FrameKind::kHello, FrameKind::kHelloReply, FrameKind::kAck,
-                          FrameKind::kGoodbye}) {
+  for (const auto kind :
+       {FrameKind::kHello, FrameKind::kHelloReply, FrameKind::kAck, FrameKind::kGoodbye}) {
     FrameHeader header = header_of(kind);
     header.segment_count = 1;
     EXPECT_NE(error_of(header), "") << header.kind;

@@ -275,12 +275,12 @@ TEST(MessagesDecode, HelloReplyLimits) {
     EXPECT_EQ(error_of(decode_hello_reply(refusal_with(position, 256))), "");
     EXPECT_NE(error_of(decode_hello_reply(refusal_with(position, 257))), "") << position;
   }
-  EXPECT_EQ(error_of(decode_hello_reply(refusal_with(6, 15))), "hello reply: session id: not 16 bytes");
+  EXPECT_EQ(error_of(decode_hello_reply(refusal_with(6, 15))),
+            "hello reply: session id: not 16 bytes");
   EXPECT_EQ(error_of(decode_hello_reply(with_bytes(6, 16))), "");
   EXPECT_EQ(error_of(decode_hello_reply(with_bytes(6, 0))), "hello reply: no session id");
   Builder builder;
-  EXPECT_EQ(error_of(decode_hello_reply(
-                finish(builder, table(builder, {scalar<uint8_t>(0, 8)})))),
+  EXPECT_EQ(error_of(decode_hello_reply(finish(builder, table(builder, {scalar<uint8_t>(0, 8)})))),
             "hello reply: unknown code");
 }
 
@@ -301,8 +301,7 @@ TEST(MessagesDecode, ReplyErrorLimits) {
   const auto with_error = [](uint8_t code, uint8_t type, unsigned position, size_t size_bytes) {
     Builder builder;
     const Part value = text(builder, std::string(size_bytes, 'x'));
-    const Part error = table(
-        builder, {scalar(0, code), scalar(1, type), part(position, value)});
+    const Part error = table(builder, {scalar(0, code), scalar(1, type), part(position, value)});
     return decode_reply(finish(builder, table(builder, {part(1, error)})));
   };
   EXPECT_EQ(error_of(with_error(7, 6, 2, 65536)), "");

@@ -21,8 +21,8 @@ Arg arg_of(ArgKind kind) {
 
 Arg tensor_arg(std::vector<int64_t> sizes, std::vector<int64_t> strides, uint8_t flags = 0) {
   Arg arg = arg_of(ArgKind::kTensor);
-  arg.tensor = {.dtype = 6, .flags = flags, .sizes = std::move(sizes),
-                .strides = std::move(strides)};
+  arg.tensor = {
+      .dtype = 6, .flags = flags, .sizes = std::move(sizes), .strides = std::move(strides)};
   return arg;
 }
 
@@ -59,9 +59,8 @@ OpTemplate full_template() {
       arg_of(ArgKind::kIntList),
       arg_of(ArgKind::kDoubleList),
       arg_of(ArgKind::kBoolList),
-      list_of(ArgKind::kTensorList,
-              {tensor_arg({4}, {1}), arg_of(ArgKind::kNone),
-               tensor_arg({4}, {2}, TensorMeta::kHasOffset)}),
+      list_of(ArgKind::kTensorList, {tensor_arg({4}, {1}), arg_of(ArgKind::kNone),
+                                     tensor_arg({4}, {2}, TensorMeta::kHasOffset)}),
       list_of(ArgKind::kScalarList,
               {arg_of(ArgKind::kScalarInt), arg_of(ArgKind::kScalarDouble),
                arg_of(ArgKind::kScalarComplex), arg_of(ArgKind::kScalarBool)}),
@@ -77,8 +76,10 @@ OpTemplate full_template() {
   op.args[15].integers = {0, 1, 1};
   op.overload = "Tensor_out";
   op.schema_hash = 0xfedcba9876543210;
-  op.outputs = {{OutputKind::kNew, {6, 0, {2, 3}, {1, 2}}}, {OutputKind::kAlias, {}},
-                {OutputKind::kNone, {}},                    {OutputKind::kUnknown, {}},
+  op.outputs = {{OutputKind::kNew, {6, 0, {2, 3}, {1, 2}}},
+                {OutputKind::kAlias, {}},
+                {OutputKind::kNone, {}},
+                {OutputKind::kUnknown, {}},
                 {OutputKind::kOpaque, {}}};
   op.random = true;
   op.replies = true;
@@ -159,7 +160,7 @@ TEST(OpTemplate, RandomOnesRoundTrip) {
 TEST(OpTemplate, HandlesAreTensorsAndNewOutputs) {
   EXPECT_EQ(named({}).handle_count(), 0u);
   const OpTemplate op = full_template();
-  EXPECT_EQ(op.new_handle_count(), 3u);      // kNew, kUnknown, kOpaque.
+  EXPECT_EQ(op.new_handle_count(), 3u);        // kNew, kUnknown, kOpaque.
   EXPECT_EQ(op.handle_count(), 2u + 2u + 3u);  // Two tensors, two in a list, the outputs.
 }
 
@@ -321,22 +322,22 @@ TEST(OpTemplateRules, OutputsThatNeedSomethingElse) {
 }
 
 TEST(OpTemplateRules, HandleCount) {
-  OpTemplate op = named({list_of(ArgKind::kTensorList, std::vector<Arg>(
-                                     limits::kHandlesPerRecordMax - 1, tensor_arg({}, {})))},
-                        {{OutputKind::kNew, {}}});
+  OpTemplate op =
+      named({list_of(ArgKind::kTensorList,
+                     std::vector<Arg>(limits::kHandlesPerRecordMax - 1, tensor_arg({}, {})))},
+            {{OutputKind::kNew, {}}});
   EXPECT_EQ(rule_broken(op), "");
   op.outputs.push_back({OutputKind::kOpaque, {}});
   EXPECT_EQ(rule_broken(op), "aten::test: over 65536 handles in a record");
 }
 
 TEST(OpTemplateRules, ImmediatesSize) {
-  OpTemplate op = named({list_of(
-      ArgKind::kScalarList, std::vector<Arg>(limits::kImmediatesSizeBytesMax / 16,
-                                             arg_of(ArgKind::kScalarComplex)))});
+  OpTemplate op =
+      named({list_of(ArgKind::kScalarList, std::vector<Arg>(limits::kImmediatesSizeBytesMax / 16,
+                                                            arg_of(ArgKind::kScalarComplex)))});
   EXPECT_EQ(rule_broken(op), "");
   op.replies = true;
-  EXPECT_EQ(rule_broken(op),
-            "aten::test: immediates: 1048584 bytes are over the limit of 1048576");
+  EXPECT_EQ(rule_broken(op), "aten::test: immediates: 1048584 bytes are over the limit of 1048576");
 }
 
 TEST(OpTemplateDeathTest, EncodeWantsTheRulesKept) {
@@ -383,9 +384,9 @@ TEST(OpTemplateDecode, TensorsMustHaveTheirMeta) {
   Builder builder;
   const Part item = table(builder, {scalar<uint8_t>(0, 1)});
   const Part items = vector_of(builder, std::vector<Part>{item});
-  EXPECT_EQ(decode_error(with_arg(
-                builder, table(builder, {scalar<uint8_t>(0, 15), part(7, items)}))),
-            missing);
+  EXPECT_EQ(
+      decode_error(with_arg(builder, table(builder, {scalar<uint8_t>(0, 15), part(7, items)}))),
+      missing);
   builder.Clear();
   const Part outputs = vector_of(builder, std::vector<Part>{table(builder, {})});
   const Part name = text(builder, "aten::test");

@@ -16,9 +16,12 @@ using at::Tensor;
 Tensor refuse_binary_cross_entropy(const Tensor& /*input*/, const Tensor& /*target*/,
                                    const std::optional<Tensor>& /*weight*/, int64_t /*reduction*/) {
   TORCH_CHECK(false,
-              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast. Many models "
-              "use a sigmoid layer right before the binary cross entropy layer. In this case, combine the two layers "
-              "using torch.nn.functional.binary_cross_entropy_with_logits or torch.nn.BCEWithLogitsLoss, which are "
+              "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to "
+              "autocast. Many models "
+              "use a sigmoid layer right before the binary cross entropy layer. In this case, "
+              "combine the two layers "
+              "using torch.nn.functional.binary_cross_entropy_with_logits or "
+              "torch.nn.BCEWithLogitsLoss, which are "
               "safe to autocast.");
 }
 
@@ -38,7 +41,8 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define _KERNEL_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(_KERNEL_PROMOTE)
 #undef _KERNEL_PROMOTE
-  m.impl(TORCH_SELECTIVE_NAME("aten::binary_cross_entropy"), TORCH_FN((&refuse_binary_cross_entropy)));
+  m.impl(TORCH_SELECTIVE_NAME("aten::binary_cross_entropy"),
+         TORCH_FN((&refuse_binary_cross_entropy)));
 }
 
 }  // namespace

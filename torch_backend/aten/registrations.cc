@@ -20,38 +20,127 @@ namespace {
 // Composites that must stay composites: they make or copy tensors (and may change the device), or
 // change an argument's own metadata.
 constexpr auto kComposite = std::to_array<std::string_view>({
-    "aten::copy_", "aten::_to_copy", "aten::resize_as_", "aten::_resize_output_", "aten::set_",
-    "aten::t_", "aten::transpose_", "aten::swapaxes_", "aten::swapdims_", "aten::squeeze_", "aten::unsqueeze_",
-    "aten::as_strided_", "aten::detach_", "aten::lift", "aten::lift_fresh", "aten::lift_fresh_copy",
-    "aten::is_pinned", "aten::_pin_memory", "aten::pin_memory", "aten::is_same_size", "aten::is_set_to",
-    "aten::_has_same_storage_numel", "aten::_is_zerotensor", "aten::is_coalesced", "aten::_nested_tensor_size",
-    "aten::dense_dim", "aten::sparse_dim", "aten::_dimI", "aten::_dimV", "aten::_nnz", "aten::_reshape_copy",
-    "aten::_fw_primal", "aten::_make_dual", "aten::_assert_async", "aten::record_stream", "aten::data",
-    "aten::set_data", "aten::_local_scalar_dense", "aten::_fused_sdp_choice", "aten::_has_compatible_shallow_copy_type",
-    "aten::resize_", "aten::resize_as_sparse_", "aten::_version", "aten::output_nr", "aten::requires_grad_",
-    "aten::retain_grad", "aten::is_leaf", "aten::_backward", "aten::item", "aten::allclose", "aten::_conj_physical",
-    "aten::resolve_conj", "aten::resolve_neg", "aten::conj_physical_", "aten::copy", "aten::is_nonzero",
-    "aten::_foobar", "aten::_print", "aten::sym_size", "aten::sym_stride", "aten::sym_numel",
-    "aten::sym_storage_offset", "aten::size", "aten::stride", "aten::numel", "aten::storage_offset",
-    "aten::sparse_resize_", "aten::sparse_resize_and_clear_", "aten::_coalesced_", "aten::_indices", "aten::_values",
-    "aten::indices", "aten::values", "aten::crow_indices", "aten::col_indices", "aten::to_dense", "aten::_to_dense",
-    "aten::to_sparse", "aten::_to_sparse", "aten::to_mkldnn", "aten::_copy_from", "aten::_copy_from_and_resize",
-    "aten::qscheme", "aten::q_scale", "aten::q_zero_point", "aten::int_repr", "aten::fill_diagonal_copy",
-    "aten::_unsafe_view", "aten::unsafe_split", "aten::unsafe_split_with_sizes", "aten::_pack_padded_sequence",
-    "aten::_lazy_clone", "aten::storage_offset", "aten::_cow_clone", "aten::rename_", "aten::real", "aten::imag",
+    "aten::copy_",
+    "aten::_to_copy",
+    "aten::resize_as_",
+    "aten::_resize_output_",
+    "aten::set_",
+    "aten::t_",
+    "aten::transpose_",
+    "aten::swapaxes_",
+    "aten::swapdims_",
+    "aten::squeeze_",
+    "aten::unsqueeze_",
+    "aten::as_strided_",
+    "aten::detach_",
+    "aten::lift",
+    "aten::lift_fresh",
+    "aten::lift_fresh_copy",
+    "aten::is_pinned",
+    "aten::_pin_memory",
+    "aten::pin_memory",
+    "aten::is_same_size",
+    "aten::is_set_to",
+    "aten::_has_same_storage_numel",
+    "aten::_is_zerotensor",
+    "aten::is_coalesced",
+    "aten::_nested_tensor_size",
+    "aten::dense_dim",
+    "aten::sparse_dim",
+    "aten::_dimI",
+    "aten::_dimV",
+    "aten::_nnz",
+    "aten::_reshape_copy",
+    "aten::_fw_primal",
+    "aten::_make_dual",
+    "aten::_assert_async",
+    "aten::record_stream",
+    "aten::data",
+    "aten::set_data",
+    "aten::_local_scalar_dense",
+    "aten::_fused_sdp_choice",
+    "aten::_has_compatible_shallow_copy_type",
+    "aten::resize_",
+    "aten::resize_as_sparse_",
+    "aten::_version",
+    "aten::output_nr",
+    "aten::requires_grad_",
+    "aten::retain_grad",
+    "aten::is_leaf",
+    "aten::_backward",
+    "aten::item",
+    "aten::allclose",
+    "aten::_conj_physical",
+    "aten::resolve_conj",
+    "aten::resolve_neg",
+    "aten::conj_physical_",
+    "aten::copy",
+    "aten::is_nonzero",
+    "aten::_foobar",
+    "aten::_print",
+    "aten::sym_size",
+    "aten::sym_stride",
+    "aten::sym_numel",
+    "aten::sym_storage_offset",
+    "aten::size",
+    "aten::stride",
+    "aten::numel",
+    "aten::storage_offset",
+    "aten::sparse_resize_",
+    "aten::sparse_resize_and_clear_",
+    "aten::_coalesced_",
+    "aten::_indices",
+    "aten::_values",
+    "aten::indices",
+    "aten::values",
+    "aten::crow_indices",
+    "aten::col_indices",
+    "aten::to_dense",
+    "aten::_to_dense",
+    "aten::to_sparse",
+    "aten::_to_sparse",
+    "aten::to_mkldnn",
+    "aten::_copy_from",
+    "aten::_copy_from_and_resize",
+    "aten::qscheme",
+    "aten::q_scale",
+    "aten::q_zero_point",
+    "aten::int_repr",
+    "aten::fill_diagonal_copy",
+    "aten::_unsafe_view",
+    "aten::unsafe_split",
+    "aten::unsafe_split_with_sizes",
+    "aten::_pack_padded_sequence",
+    "aten::_lazy_clone",
+    "aten::storage_offset",
+    "aten::_cow_clone",
+    "aten::rename_",
+    "aten::real",
+    "aten::imag",
 });
 
 // Ops that go over whole, forward and backward, with a graph kept on the server.
-constexpr std::array<const char*, 13> kGraphCalls = {
-    "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell",
-    "scaled_dot_product_attention", "lstm.input", "lstm.data", "gru.input", "gru.data",
-    "rnn_tanh.input", "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"};
+constexpr std::array<const char*, 13> kGraphCalls = {"lstm_cell",
+                                                     "gru_cell",
+                                                     "rnn_tanh_cell",
+                                                     "rnn_relu_cell",
+                                                     "scaled_dot_product_attention",
+                                                     "lstm.input",
+                                                     "lstm.data",
+                                                     "gru.input",
+                                                     "gru.data",
+                                                     "rnn_tanh.input",
+                                                     "rnn_tanh.data",
+                                                     "rnn_relu.input",
+                                                     "rnn_relu.data"};
 
 bool takes_tensor(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.arguments().begin(), schema.arguments().end(), [](const c10::Argument& a) {
-    return a.type()->isSubtypeOf(*c10::TensorType::get()) || a.type()->isSubtypeOf(*c10::ListType::ofTensors()) ||
-           a.type()->str().find("Tensor") != std::string::npos;
-  });
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(),
+                     [](const c10::Argument& a) {
+                       return a.type()->isSubtypeOf(*c10::TensorType::get()) ||
+                              a.type()->isSubtypeOf(*c10::ListType::ofTensors()) ||
+                              a.type()->str().find("Tensor") != std::string::npos;
+                     });
 }
 
 bool takes_device(const c10::FunctionSchema& schema) {
@@ -75,7 +164,8 @@ bool goes_whole(const c10::OperatorHandle& op) {
     return false;
   }
   return takes_tensor(schema) && !takes_device(schema) && !returns_view(schema) &&
-         std::find(kComposite.begin(), kComposite.end(), op.operator_name().name) == kComposite.end();
+         std::find(kComposite.begin(), kComposite.end(), op.operator_name().name) ==
+             kComposite.end();
 }
 
 at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
@@ -91,8 +181,10 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
 
 void register_kernels() {
   using c10::DispatchKey;
-  static torch::Library device(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  static torch::Library autograd(torch::Library::IMPL, "aten", DispatchKey::AutogradPrivateUse1, __FILE__, __LINE__);
+  static torch::Library device(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1, __FILE__,
+                               __LINE__);
+  static torch::Library autograd(torch::Library::IMPL, "aten", DispatchKey::AutogradPrivateUse1,
+                                 __FILE__, __LINE__);
   device.impl("empty.memory_format", &empty_memory_format);
   device.impl("empty_strided", &empty_strided);
   device.impl("_efficientzerotensor", &efficient_zero_tensor);
@@ -122,14 +214,19 @@ void register_kernels() {
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);
     if (!op.has_value() || !goes_whole(*op)) continue;
-    const std::string target = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
-    device.impl(target.c_str(), torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IssueKernel>(*op)));
+    const std::string target =
+        name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+    device.impl(target.c_str(),
+                torch::CppFunction::makeFromBoxedFunctor(std::make_unique<IssueKernel>(*op)));
   }
-  static torch::Library fallback(torch::Library::IMPL, "_", DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  static torch::Library fallback(torch::Library::IMPL, "_", DispatchKey::PrivateUse1, __FILE__,
+                                 __LINE__);
   fallback.fallback(torch::CppFunction::makeFromBoxedFunction<&issue_fallback>());
   // The lazy bits travel with the copy, which handles both.
-  static torch::Library conjugate(torch::Library::IMPL, "aten", DispatchKey::Conjugate, __FILE__, __LINE__);
-  static torch::Library negative(torch::Library::IMPL, "aten", DispatchKey::Negative, __FILE__, __LINE__);
+  static torch::Library conjugate(torch::Library::IMPL, "aten", DispatchKey::Conjugate, __FILE__,
+                                  __LINE__);
+  static torch::Library negative(torch::Library::IMPL, "aten", DispatchKey::Negative, __FILE__,
+                                 __LINE__);
   conjugate.impl("_copy_from", torch::CppFunction::makeFallthrough());
   negative.impl("_copy_from", torch::CppFunction::makeFallthrough());
   register_autocast();

@@ -1,8 +1,10 @@
-// The kernels that must be written: making tensors, views, storages. Registered in registrations.cc.
+// The kernels that must be written: making tensors, views, storages. Registered in
+// registrations.cc.
 #include "torch_backend/aten/tensors.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
 #include <ATen/ops/unfold_native.h>
@@ -10,7 +12,6 @@
 #include <ATen/ops/view_as_real_native.h>
 #include <ATen/ops/view_native.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/_reshape_alias_native.h>
 #include <c10/util/strides.h>
 
 #include "torch_backend/device/client.h"
@@ -20,21 +21,22 @@ namespace rgpu::backend {
 namespace {
 
 c10::DeviceIndex checked_index(std::optional<at::Device> device) {
-  const c10::DeviceIndex index = device.has_value() && device->has_index() ? device->index() : c10::DeviceIndex{0};
+  const c10::DeviceIndex index =
+      device.has_value() && device->has_index() ? device->index() : c10::DeviceIndex{0};
   if (index != 0) {
     const int count = Client::get().device_count();
-    TORCH_CHECK(index < count, "rgpu:", static_cast<int>(index), " does not exist: the server has ", count,
-                " device", count == 1 ? "" : "s");
+    TORCH_CHECK(index < count, "rgpu:", static_cast<int>(index), " does not exist: the server has ",
+                count, " device", count == 1 ? "" : "s");
   }
   return index;
 }
 
-at::Tensor make_empty(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype,
-                      std::optional<at::Layout> layout, std::optional<at::Device> device,
-                      std::optional<bool> pin_memory) {
+at::Tensor make_empty(at::IntArrayRef sizes, at::IntArrayRef strides,
+                      std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                      std::optional<at::Device> device, std::optional<bool> pin_memory) {
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
-  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided, "rgpu: tensors of layout ", *layout,
-                              " are not supported");
+  TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
+                              "rgpu: tensors of layout ", *layout, " are not supported");
   const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
   const size_t size_bytes = at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
@@ -48,19 +50,21 @@ at::Tensor make_empty(at::IntArrayRef sizes, at::IntArrayRef strides, std::optio
 
 at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                                std::optional<at::Layout> layout, std::optional<at::Device> device,
-                               std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
+                               std::optional<bool> pin_memory,
+                               std::optional<at::MemoryFormat> format) {
   at::detail::check_size_nonnegative(sizes);
   at::Tensor tensor =
       make_empty(sizes, c10::contiguous_strides(sizes), dtype, layout, device, pin_memory);
-  if (format.has_value() && *format != at::MemoryFormat::Contiguous && *format != at::MemoryFormat::Preserve) {
+  if (format.has_value() && *format != at::MemoryFormat::Contiguous &&
+      *format != at::MemoryFormat::Preserve) {
     tensor.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   }
   return tensor;
 }
 
-at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype,
-                         std::optional<at::Layout> layout, std::optional<at::Device> device,
-                         std::optional<bool> pin_memory) {
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                         std::optional<at::Device> device, std::optional<bool> pin_memory) {
   at::detail::check_size_nonnegative(sizes);
   TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(),
               ") must match dimensionality of strides (", strides.size(), ")");
@@ -70,7 +74,9 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::op
 at::Tensor efficient_zero_tensor(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                                  std::optional<bool> pin_memory) {
-  return at::zeros(sizes, at::TensorOptions().dtype(dtype).layout(layout).device(device).pinned_memory(pin_memory));
+  return at::zeros(
+      sizes,
+      at::TensorOptions().dtype(dtype).layout(layout).device(device).pinned_memory(pin_memory));
 }
 
 at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -78,7 +84,9 @@ at::Tensor as_strided(const at::Tensor& self, at::IntArrayRef sizes, at::IntArra
   return at::native::as_strided_tensorimpl(self, sizes, strides, storage_offset);
 }
 
-at::Tensor view(const at::Tensor& self, at::IntArrayRef sizes) { return at::native::view(self, sizes); }
+at::Tensor view(const at::Tensor& self, at::IntArrayRef sizes) {
+  return at::native::view(self, sizes);
+}
 
 at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef sizes, at::IntArrayRef strides) {
   return at::native::_reshape_alias(self, sizes, strides);
@@ -92,17 +100,19 @@ at::Tensor view_as_real(const at::Tensor& self) { return at::native::view_as_rea
 
 at::Tensor view_as_complex(const at::Tensor& self) { return at::native::view_as_complex(self); }
 
-const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes, std::optional<at::MemoryFormat> format) {
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
+                          std::optional<at::MemoryFormat> format) {
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   if (impl->sizes() != sizes) {
     at::detail::check_size_nonnegative(sizes);
-    const size_t needed = at::detail::computeStorageNbytesContiguous(sizes, impl->itemsize(),
-                                                                     static_cast<size_t>(impl->storage_offset()));
+    const size_t needed = at::detail::computeStorageNbytesContiguous(
+        sizes, impl->itemsize(), static_cast<size_t>(impl->storage_offset()));
     c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     if (storage->nbytes() < needed) resize_storage(storage, needed);
     impl->set_sizes_contiguous(sizes);
   }
-  if (format.has_value() && *format != at::MemoryFormat::Preserve) impl->empty_tensor_restride(*format);
+  if (format.has_value() && *format != at::MemoryFormat::Preserve)
+    impl->empty_tensor_restride(*format);
   return self;
 }
 
@@ -113,8 +123,8 @@ at::Tensor& set_source_storage(at::Tensor& self, at::Storage source) {
 
 at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int64_t storage_offset,
                                       at::IntArrayRef sizes, at::IntArrayRef strides) {
-  TORCH_CHECK(source.device().type() == kDeviceType, "rgpu: set_ needs a storage of device rgpu, not ",
-              source.device());
+  TORCH_CHECK(source.device().type() == kDeviceType,
+              "rgpu: set_ needs a storage of device rgpu, not ", source.device());
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
   const std::vector<int64_t> default_strides =
@@ -132,12 +142,14 @@ at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_(at::Tensor& self) {
-  return set_source_storage_offset(self, c10::Storage(make_fresh_storage(0, self.device().index())), 0, {0}, {1});
+  return set_source_storage_offset(self, c10::Storage(make_fresh_storage(0, self.device().index())),
+                                   0, {0}, {1});
 }
 
 bool is_set_to(const at::Tensor& self, const at::Tensor& source) {
-  return self.storage().is_alias_of(source.storage()) && self.storage_offset() == source.storage_offset() &&
-         self.sizes() == source.sizes() && self.strides() == source.strides();
+  return self.storage().is_alias_of(source.storage()) &&
+         self.storage_offset() == source.storage_offset() && self.sizes() == source.sizes() &&
+         self.strides() == source.strides();
 }
 
 void record_stream(at::Tensor& /*self*/, at::Stream /*stream*/) {

@@ -14,10 +14,11 @@ namespace rgpu::backend {
 
 at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                                std::optional<at::Layout> layout, std::optional<at::Device> device,
-                               std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format);
-at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides, std::optional<at::ScalarType> dtype,
-                         std::optional<at::Layout> layout, std::optional<at::Device> device,
-                         std::optional<bool> pin_memory);
+                               std::optional<bool> pin_memory,
+                               std::optional<at::MemoryFormat> format);
+at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
+                         std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
+                         std::optional<at::Device> device, std::optional<bool> pin_memory);
 at::Tensor efficient_zero_tensor(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                                  std::optional<bool> pin_memory);
@@ -28,7 +29,8 @@ at::Tensor reshape_alias(const at::Tensor& self, at::IntArrayRef sizes, at::IntA
 at::Tensor unfold(const at::Tensor& self, int64_t dimension, int64_t size, int64_t step);
 at::Tensor view_as_real(const at::Tensor& self);
 at::Tensor view_as_complex(const at::Tensor& self);
-const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes, std::optional<at::MemoryFormat> format);
+const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
+                          std::optional<at::MemoryFormat> format);
 at::Tensor& set_source_storage(at::Tensor& self, at::Storage source);
 at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int64_t storage_offset,
                                       at::IntArrayRef sizes, at::IntArrayRef strides);

@@ -1,10 +1,11 @@
 #include "torch_backend/device/client.h"
 
-#include <algorithm>
 #include <c10/util/Exception.h>
+#include <pthread.h>
+
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
-#include <pthread.h>
 
 namespace rgpu::backend {
 namespace {
@@ -129,7 +130,8 @@ void Client::append(uint32_t number, uint32_t location, std::span<const Handle> 
   Session& target = session();
   const Record record{number, location, handles, immediates};
   const Status status = target.append(0, record, hooks().observer());
-  if (!status.ok()) [[unlikely]] raise_if_error(status);
+  if (!status.ok()) [[unlikely]]
+    raise_if_error(status);
 }
 
 wire::Reply Client::wait(uint64_t request) {

@@ -25,7 +25,9 @@ struct HostHooks {
   uint32_t (*location)() = [] { return 0U; };
   std::string (*describe_location)(uint32_t) = [](uint32_t) { return std::string(); };
   // Whether the exception says "not implemented for this backend" or "depends on data".
-  bool (*is_unimplemented)(const std::exception_ptr&) = [](const std::exception_ptr&) { return false; };
+  bool (*is_unimplemented)(const std::exception_ptr&) = [](const std::exception_ptr&) {
+    return false;
+  };
   // This thread's observer; it may give up the interpreter's lock while the thread waits.
   WaitObserver& (*observer)() = []() -> WaitObserver& {
     static WaitObserver quiet;
@@ -67,7 +69,8 @@ class Client {
 
   void release(uint32_t generation, Handle handle) noexcept;
 
-  // Held around template look-up, definition and the append that uses it. Only through an IssueLock.
+  // Held around template look-up, definition and the append that uses it. Only through an
+  // IssueLock.
   [[nodiscard]] std::mutex& issue_mutex() noexcept { return issue_mutex_; }
 
   void append(uint32_t number, uint32_t location, std::span<const Handle> handles,
@@ -105,16 +108,18 @@ class Client {
   std::atomic<bool> forked_{false};
 };
 
-// Holds Client::issue_mutex(). A thread that must wait for it gives up the interpreter's lock first:
-// the holder may be waiting for room in a ring and need that lock to go on.
+// Holds Client::issue_mutex(). A thread that must wait for it gives up the interpreter's lock
+// first: the holder may be waiting for room in a ring and need that lock to go on.
 class IssueLock {
  public:
   enum class Start : uint8_t { kLocked, kUnlocked };
-  explicit IssueLock(Start start = Start::kLocked) : lock_(Client::get().issue_mutex(), std::defer_lock) {
+  explicit IssueLock(Start start = Start::kLocked)
+      : lock_(Client::get().issue_mutex(), std::defer_lock) {
     if (start == Start::kLocked) this->lock();
   }
   void lock() {
-    if (!lock_.try_lock()) [[unlikely]] wait();
+    if (!lock_.try_lock()) [[unlikely]]
+      wait();
   }
   void unlock() { lock_.unlock(); }
 

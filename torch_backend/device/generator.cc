@@ -1,7 +1,7 @@
 #include "torch_backend/device/generator.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <cstring>
 
@@ -24,7 +24,8 @@ PhiloxState Generator::reserve(uint64_t elements) {
 void Generator::set_current_seed(uint64_t seed) { state_ = {seed, 0}; }
 
 void Generator::set_offset(uint64_t offset) {
-  TORCH_CHECK_VALUE(offset % 4 == 0, "the offset of an rgpu generator is a multiple of 4, not ", offset);
+  TORCH_CHECK_VALUE(offset % 4 == 0, "the offset of an rgpu generator is a multiple of 4, not ",
+                    offset);
   state_.offset = offset;
 }
 
@@ -35,9 +36,10 @@ uint64_t Generator::seed() {
 }
 
 void Generator::set_state(const c10::TensorImpl& state) {
-  TORCH_CHECK_TYPE(state.device_type() == c10::DeviceType::CPU && state.dtype() == at::kByte &&
-                       state.numel() == static_cast<int64_t>(sizeof(state_)) && state.is_contiguous(),
-                   "the state of an rgpu generator is a contiguous CPU tensor of ", sizeof(state_), " bytes");
+  TORCH_CHECK_TYPE(
+      state.device_type() == c10::DeviceType::CPU && state.dtype() == at::kByte &&
+          state.numel() == static_cast<int64_t>(sizeof(state_)) && state.is_contiguous(),
+      "the state of an rgpu generator is a contiguous CPU tensor of ", sizeof(state_), " bytes");
   PhiloxState given;
   std::memcpy(&given, state.data(), sizeof(given));
   set_offset(given.offset);
@@ -45,7 +47,8 @@ void Generator::set_state(const c10::TensorImpl& state) {
 }
 
 c10::intrusive_ptr<c10::TensorImpl> Generator::get_state() const {
-  const at::Tensor state = at::empty({static_cast<int64_t>(sizeof(state_))}, at::TensorOptions(at::kCPU).dtype(at::kByte));
+  const at::Tensor state = at::empty({static_cast<int64_t>(sizeof(state_))},
+                                     at::TensorOptions(at::kCPU).dtype(at::kByte));
   std::memcpy(state.mutable_data_ptr(), &state_, sizeof(state_));
   return state.getIntrusivePtr();
 }
@@ -59,7 +62,8 @@ Generator* Generator::clone_impl() const {
 }
 
 const at::Generator& default_generator(c10::DeviceIndex /*device*/) {
-  static const auto* generator = new at::Generator(at::make_generator<Generator>(c10::DeviceIndex{0}));
+  static const auto* generator =
+      new at::Generator(at::make_generator<Generator>(c10::DeviceIndex{0}));
   return *generator;
 }
 

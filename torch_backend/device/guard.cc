@@ -1,11 +1,12 @@
 // The device guard: current device and streams, as torch.Stream, torch.Event and torch.accelerator
 // see them. All streams share one ring for now, so that every order a program asks for holds.
+#include "torch_backend/device/guard.h"
+
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <atomic>
 
 #include "torch_backend/device/client.h"
-#include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
 
 namespace rgpu::backend {
@@ -27,7 +28,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   }
   c10::Device getDevice() const override { return {kDeviceType, current_index}; }
   void setDevice(c10::Device device) const override { set_current_device(device.index()); }
-  void uncheckedSetDevice(c10::Device device) const noexcept override { current_index = device.index(); }
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    current_index = device.index();
+  }
   // Never connects: only what a connected server has said. One device is assumed until then.
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
@@ -50,8 +53,12 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return before;
   }
   bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override { Client::get().synchronize(); }
-  void synchronizeDevice(c10::DeviceIndex /*device*/) const override { Client::get().synchronize(); }
+  void synchronizeStream(const c10::Stream& /*stream*/) const override {
+    Client::get().synchronize();
+  }
+  void synchronizeDevice(c10::DeviceIndex /*device*/) const override {
+    Client::get().synchronize();
+  }
 
   // All work runs in one order, so that an event is reached once what was issued before it is done.
   void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*device*/,
@@ -63,7 +70,8 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   bool queryEvent(void* /*event*/) const override { return true; }
   void synchronizeEvent(void* /*event*/) const override { Client::get().synchronize(); }
   void destroyEvent(void* /*event*/, c10::DeviceIndex /*device*/) const noexcept override {}
-  void recordDataPtrOnStream(const c10::DataPtr& /*data*/, const c10::Stream& /*stream*/) const override {}
+  void recordDataPtrOnStream(const c10::DataPtr& /*data*/,
+                             const c10::Stream& /*stream*/) const override {}
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
@@ -75,8 +83,8 @@ c10::DeviceIndex current_device() noexcept { return current_index; }
 void set_current_device(c10::DeviceIndex index) {
   if (index == current_index || index < 0) return;
   const int count = Client::get().device_count();
-  TORCH_CHECK(index < count, "rgpu:", static_cast<int>(index), " does not exist: the server has ", count, " device",
-              count == 1 ? "" : "s");
+  TORCH_CHECK(index < count, "rgpu:", static_cast<int>(index), " does not exist: the server has ",
+              count, " device", count == 1 ? "" : "s");
   current_index = index;
 }
 

@@ -14,7 +14,9 @@ namespace {
 struct Hooks final : public at::PrivateUse1HooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
-  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override { return Client::get().connected(); }
+  bool hasPrimaryContext(c10::DeviceIndex /*device*/) const override {
+    return Client::get().connected();
+  }
   c10::DeviceIndex deviceCount() const override {
     return static_cast<c10::DeviceIndex>(Client::get().device_count());
   }
@@ -34,9 +36,13 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
     return at::make_generator<Generator>(device < 0 ? current_device() : device);
   }
-  at::Device getDeviceFromPtr(void* /*data*/) const override { return {kDeviceType, current_device()}; }
+  at::Device getDeviceFromPtr(void* /*data*/) const override {
+    return {kDeviceType, current_device()};
+  }
   bool isPinnedPtr(const void* /*data*/) const override { return false; }
-  at::Allocator* getPinnedMemoryAllocator() const override { return c10::GetAllocator(c10::DeviceType::CPU); }
+  at::Allocator* getPinnedMemoryAllocator() const override {
+    return c10::GetAllocator(c10::DeviceType::CPU);
+  }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const override {
     resize_storage(storage.unsafeGetStorageImpl(), size_bytes);
   }

@@ -110,12 +110,14 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 StorageName name_of(const c10::StorageImpl* storage) noexcept {
   if (storage->device_type() != kDeviceType) return {};
   const StorageName name = unpack(storage->data_ptr().get_context());
-  if (name.handle != 0) [[likely]] return name;
+  if (name.handle != 0) [[likely]]
+    return name;
   // PyTorch's from_blob on a device pointer (saving and loading storages): the address names it.
   const auto* address = static_cast<const char*>(storage->data_ptr().get());
   const char* base = reserved_range();
   if (address <= base || address >= base + kReservedSizeBytes) return {};
-  return {static_cast<uint64_t>(address - base) >> kAddressShift, Client::get().generation() & kGenerationMask, false};
+  return {static_cast<uint64_t>(address - base) >> kAddressShift,
+          Client::get().generation() & kGenerationMask, false};
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_storage(wire::Handle handle, uint32_t generation,
@@ -144,7 +146,8 @@ void mark_announced(c10::StorageImpl* storage) noexcept {
 
 wire::Handle checked_handle(c10::StorageImpl* storage) {
   StorageName name = name_of(storage);
-  if (name.handle == 0 && storage->nbytes() == 0 && storage->device_type() == kDeviceType) [[unlikely]] {
+  if (name.handle == 0 && storage->nbytes() == 0 && storage->device_type() == kDeviceType)
+      [[unlikely]] {
     storage->set_data_ptr_noswap(device_allocator()->allocate(0));
     name = name_of(storage);
   }

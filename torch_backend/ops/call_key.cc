@@ -24,13 +24,14 @@ uint64_t tensor_word(KeyTag tag, const c10::TensorImpl& tensor, uint64_t alias) 
   if (tensor.is_neg()) flags |= wire::TensorMeta::kNeg;
   if (tensor.is_wrapped_number()) flags |= wire::TensorMeta::kWrappedNumber;
   const auto dtype = static_cast<uint64_t>(c10::typeMetaToScalarType(tensor.dtype()));
-  return tagged(tag, dtype | (static_cast<uint64_t>(tensor.dim()) << 8) | (flags << 16) |
-                         (alias << 24) |
-                         (static_cast<uint64_t>(static_cast<uint8_t>(tensor.device().index())) << 32));
+  return tagged(tag,
+                dtype | (static_cast<uint64_t>(tensor.dim()) << 8) | (flags << 16) | (alias << 24) |
+                    (static_cast<uint64_t>(static_cast<uint8_t>(tensor.device().index())) << 32));
 }
 
 [[noreturn]] void raise_other_device(const OpInfo& op, const at::Tensor& tensor) {
-  TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ",
+  TORCH_CHECK(false,
+              "Expected all tensors to be on the same device, but found at least two devices, ",
               "rgpu and ", tensor.device(), "! (when checking an argument of ", op.name,
               "; move it with .to(\"rgpu\"))");
 }
@@ -96,7 +97,8 @@ void CallKey::add_tensor(const at::Tensor& tensor, const OpInfo& op) {
 
 void CallKey::add_host_scalar(const at::Tensor& tensor, const OpInfo& op) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (impl.device_type() != c10::DeviceType::CPU || impl.dim() != 0 || impl.layout() != at::kStrided) {
+  if (impl.device_type() != c10::DeviceType::CPU || impl.dim() != 0 ||
+      impl.layout() != at::kStrided) {
     raise_other_device(op, tensor);
   }
   words_.push_back(tensor_word(KeyTag::kHostScalar, impl, 0) & ~(uint64_t{1} << 24));
@@ -162,8 +164,8 @@ void CallKey::add_value(const c10::IValue& value, bool immediate, const OpInfo& 
     generator_ = nullptr;
     static thread_local at::Generator held;
     held = value.toGenerator();
-    TORCH_CHECK(held.device().type() == kDeviceType, "Expected a 'rgpu' device type for generator but found '",
-                held.device(), "'");
+    TORCH_CHECK(held.device().type() == kDeviceType,
+                "Expected a 'rgpu' device type for generator but found '", held.device(), "'");
     generator_ = &held;
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(false, "rgpu: an argument of ", op.name, " is a ", value.tagKind(),

@@ -18,8 +18,20 @@
 namespace rgpu::backend {
 
 // How an argument went into the key; the tags of wire::Arg's making.
-enum class KeyTag : uint8_t { kNone, kUndefined, kTensor, kHostScalar, kInt, kDouble, kBool, kComplex,
-                              kString, kDevice, kList, kGenerator };
+enum class KeyTag : uint8_t {
+  kNone,
+  kUndefined,
+  kTensor,
+  kHostScalar,
+  kInt,
+  kDouble,
+  kBool,
+  kComplex,
+  kString,
+  kDevice,
+  kList,
+  kGenerator
+};
 
 class CallKey {
  public:
@@ -28,7 +40,9 @@ class CallKey {
   void build(const OpInfo& op, const torch::jit::Stack& stack, uint64_t context_bits);
 
   // What else decides the result, for kernels that bring an entry of their own.
-  void append_words(std::span<const int64_t> words) { words_.insert(words_.end(), words.begin(), words.end()); }
+  void append_words(std::span<const int64_t> words) {
+    words_.insert(words_.end(), words.begin(), words.end());
+  }
   [[nodiscard]] std::span<const uint64_t> words() const { return {words_.data(), words_.size()}; }
   [[nodiscard]] uint64_t hash() const noexcept;
 

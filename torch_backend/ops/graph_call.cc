@@ -21,9 +21,9 @@ using torch::autograd::variable_list;
 constexpr uint64_t kKeepsGraph = uint64_t{1} << 32;  // In the key's context bits.
 
 const OpInfo& backward_op() {
-  static const OpInfo& op = *new OpInfo("rgpu::graph_backward",
-                                        {ArgRule::kStatic, ArgRule::kStatic, ArgRule::kStatic},
-                                        op_info("aten::scaled_dot_product_attention", "").handle);
+  static const OpInfo& op =
+      *new OpInfo("rgpu::graph_backward", {ArgRule::kStatic, ArgRule::kStatic, ArgRule::kStatic},
+                  op_info("aten::scaled_dot_product_attention", "").handle);
   return op;
 }
 
@@ -69,8 +69,9 @@ void promise_attention_layout(OpEntry& entry) {
   entry.description.outputs[0] = promise_of(out);
 }
 
-OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack, const torch::jit::Stack& given,
-                       CallKey& key, bool keeps_graph, const std::vector<at::Tensor>& tensors, IssueLock& lock) {
+OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack,
+                       const torch::jit::Stack& given, CallKey& key, bool keeps_graph,
+                       const std::vector<at::Tensor>& tensors, IssueLock& lock) {
   const auto build = [&] {
     key.build(op, stack, context_bits() | (keeps_graph ? kKeepsGraph : 0));
     if (!keeps_graph) return;
@@ -155,7 +156,8 @@ struct GraphBackward final : public torch::autograd::Node {
 
   variable_list apply(variable_list&& gradients) override {
     TORCH_CHECK(graph.defined(),
-                "Trying to backward through the graph a second time. Specify retain_graph=True if you need to.");
+                "Trying to backward through the graph a second time. Specify retain_graph=True if "
+                "you need to.");
     variable_list seen;
     for (const auto& saved : saved_inputs) seen.push_back(saved.unpack());
     for (const auto& saved : saved_outputs) (void)saved.unpack(getptr());
@@ -184,7 +186,8 @@ struct GraphBackward final : public torch::autograd::Node {
     const Issued issued = append_call(*entry, key);
     Handle handle = issued.first_new_handle;
     variable_list results;
-    for (const TensorPlan& leaf : leaves) results.push_back(make_tensor(leaf, handle++, issued.generation));
+    for (const TensorPlan& leaf : leaves)
+      results.push_back(make_tensor(leaf, handle++, issued.generation));
     return results;
   }
 
@@ -199,7 +202,8 @@ struct GraphBackward final : public torch::autograd::Node {
     }
   }
 
-  std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains, const CallKey& key) const {
+  std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains,
+                                    const CallKey& key) const {
     auto entry = std::make_unique<OpEntry>();
     entry->op = &backward_op();
     entry->key.assign(key.words().begin(), key.words().end());
@@ -209,7 +213,8 @@ struct GraphBackward final : public torch::autograd::Node {
     description.args.resize(3);
     description.args[0] = describe_tensor(graph);
     description.args[1].kind = wire::ArgKind::kTensorList;
-    for (const at::Tensor& gradient : gradients) description.args[1].items.push_back(describe_tensor(gradient));
+    for (const at::Tensor& gradient : gradients)
+      description.args[1].items.push_back(describe_tensor(gradient));
     description.args[2].kind = wire::ArgKind::kBool;
     description.args[2].integer = retains ? 1 : 0;
     for (const TensorPlan& leaf : leaves) description.outputs.push_back(promise_of(leaf));
@@ -254,8 +259,8 @@ void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack
     node->graph = std::move(called.graph);
     for (const at::Tensor& leaf : leaves) {
       // In the leaf's own order of dimensions: what follows is the inverse of the views before.
-      node->leaves.push_back(
-          plan_of(leaf.sizes(), at::infer_dense_strides(leaf.sizes(), leaf.strides()), leaf.scalar_type()));
+      node->leaves.push_back(plan_of(
+          leaf.sizes(), at::infer_dense_strides(leaf.sizes(), leaf.strides()), leaf.scalar_type()));
     }
     for (const at::Tensor& tensor : tensors) node->saved_inputs.emplace_back(tensor, false);
     for (at::Tensor& output : called.outputs) {

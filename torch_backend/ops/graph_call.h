@@ -7,8 +7,8 @@
 // Threading: any thread. Errors: as issue(). Their gradients cannot be differentiated again.
 #pragma once
 
-#include <ATen/core/stack.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
 
 namespace rgpu::backend {
 

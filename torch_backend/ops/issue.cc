@@ -19,7 +19,8 @@ namespace {
 // backward; keep backward in its caller's thread. Once per thread.
 void prepare_thread() {
   static thread_local bool prepared = false;
-  if (prepared) [[likely]] return;
+  if (prepared) [[likely]]
+    return;
   prepared = true;
   c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
 }
@@ -34,7 +35,8 @@ void upload_host_indices(const OpInfo& op, torch::jit::Stack& stack) {
   if (std::none_of(items.begin(), items.end(), on_host)) return;
   c10::impl::GenericList moved(indices.toList().elementType());
   for (const c10::IValue& item : items) {
-    moved.push_back(on_host(item) ? c10::IValue(item.toTensor().to(c10::Device(kDeviceType, 0))) : item);
+    moved.push_back(on_host(item) ? c10::IValue(item.toTensor().to(c10::Device(kDeviceType, 0)))
+                                  : item);
   }
   indices = std::move(moved);
 }
@@ -67,7 +69,8 @@ void fill_from_reply(const wire::Reply& reply, std::vector<TensorPlan>& tensors,
     } else if (result.kind == ReturnPlan::Kind::kTensor) {
       TORCH_CHECK(next_meta < reply.metas.size(), "rgpu: the server's reply lacks a result");
       const wire::TensorMeta& meta = reply.metas[next_meta++];
-      tensors[result.index] = plan_of(meta.sizes, meta.strides, static_cast<at::ScalarType>(meta.dtype));
+      tensors[result.index] =
+          plan_of(meta.sizes, meta.strides, static_cast<at::ScalarType>(meta.dtype));
     }
   }
 }
@@ -94,7 +97,8 @@ c10::IValue make_result(const ReturnPlan& plan, const std::vector<TensorPlan>& t
   return {};
 }
 
-void replace_arguments(const OpInfo& op, torch::jit::Stack& stack, const std::vector<TensorPlan>& tensors,
+void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
+                       const std::vector<TensorPlan>& tensors,
                        const std::vector<ReturnPlan>& returns, const Issued& issued) {
   const size_t count = op.rules.size();
   c10::IValue* arguments = stack.data() + (stack.size() - count);
@@ -113,7 +117,8 @@ void replace_arguments(const OpInfo& op, torch::jit::Stack& stack, const std::ve
   for (c10::IValue& result : results) stack.push_back(std::move(result));
 }
 
-void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes, torch::jit::Stack& stack) {
+void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
+                   torch::jit::Stack& stack) {
   for (const ResizePlan& resize : resizes) {
     const at::Tensor& out = stack[stack.size() - op.rules.size() + resize.argument].toTensor();
     if (out.numel() != 0) {
@@ -123,7 +128,8 @@ void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes, tor
     }
     const TensorPlan plan = plan_of(resize.sizes, resize.strides, out.scalar_type());
     c10::TensorImpl* impl = out.unsafeGetTensorImpl();
-    const size_t needed = plan.size_bytes + static_cast<size_t>(impl->storage_offset()) * impl->itemsize();
+    const size_t needed =
+        plan.size_bytes + static_cast<size_t>(impl->storage_offset()) * impl->itemsize();
     c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
     if (storage->nbytes() < needed) resize_storage(storage, needed);
     impl->set_sizes_and_strides(resize.sizes, resize.strides, impl->storage_offset());
@@ -142,9 +148,7 @@ CallKey& thread_key() {
   return key;
 }
 
-uint64_t context_bits() {
-  return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
-}
+uint64_t context_bits() { return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()); }
 
 at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle, uint32_t generation) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
@@ -249,7 +253,8 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
 
 const OpInfo& op_info(const c10::OperatorHandle& op) {
   static std::mutex mutex;
-  static auto* infos = new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OpInfo>>();
+  static auto* infos =
+      new std::unordered_map<const c10::FunctionSchema*, std::unique_ptr<OpInfo>>();
   const std::lock_guard lock(mutex);
   std::unique_ptr<OpInfo>& info = (*infos)[&op.schema()];
   if (info == nullptr) info = std::make_unique<OpInfo>(op);

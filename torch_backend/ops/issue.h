@@ -53,7 +53,8 @@ struct Issued {
 OpEntry* remember(std::unique_ptr<OpEntry> entry);
 
 // A tensor as planned, over a new storage under `handle`.
-[[nodiscard]] at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle, uint32_t generation);
+[[nodiscard]] at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle,
+                                     uint32_t generation);
 
 // The key of the calling thread.
 [[nodiscard]] CallKey& thread_key();

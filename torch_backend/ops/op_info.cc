@@ -15,19 +15,29 @@ constexpr std::array<std::string_view, 4> kShapedByScalars = {"aten::arange", "a
                                                               "aten::logspace", "aten::range"};
 
 // Ops whose output shape follows from the values of tensors.
-constexpr std::array<std::string_view, 14> kShapedByData = {
-    "aten::nonzero",       "aten::_unique",       "aten::_unique2",     "aten::unique_dim",
-    "aten::masked_select", "aten::unique_consecutive", "aten::unique_dim_consecutive",
-    "aten::bincount",      "aten::repeat_interleave",  "aten::histogram", "aten::_histogramdd_bin_edges",
-    "aten::_histogramdd_from_bin_cts", "aten::equal", "aten::histogramdd"};
+constexpr std::array<std::string_view, 14> kShapedByData = {"aten::nonzero",
+                                                            "aten::_unique",
+                                                            "aten::_unique2",
+                                                            "aten::unique_dim",
+                                                            "aten::masked_select",
+                                                            "aten::unique_consecutive",
+                                                            "aten::unique_dim_consecutive",
+                                                            "aten::bincount",
+                                                            "aten::repeat_interleave",
+                                                            "aten::histogram",
+                                                            "aten::_histogramdd_bin_edges",
+                                                            "aten::_histogramdd_from_bin_cts",
+                                                            "aten::equal",
+                                                            "aten::histogramdd"};
 
 constexpr std::array<std::string_view, 4> kTakesHostIndices = {
     "aten::index", "aten::index_put_", "aten::_index_put_impl_", "aten::index_put"};
 
 // Random ops that carry no nondeterministic_seeded tag in every release.
 constexpr std::array<std::string_view, 8> kUntaggedRandom = {
-    "aten::native_dropout", "aten::_fused_dropout", "aten::scaled_dot_product_attention",
-    "aten::rrelu_with_noise", "aten::lstm", "aten::gru", "aten::rnn_tanh", "aten::rnn_relu"};
+    "aten::native_dropout",   "aten::_fused_dropout", "aten::scaled_dot_product_attention",
+    "aten::rrelu_with_noise", "aten::lstm",           "aten::gru",
+    "aten::rnn_tanh",         "aten::rnn_relu"};
 
 template <size_t N>
 bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -51,7 +61,8 @@ int32_t aliased_argument(const c10::FunctionSchema& schema, const c10::Argument&
   if (result.alias_info() == nullptr || !result.alias_info()->isWrite()) return -1;
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     const c10::AliasInfo* info = schema.arguments()[i].alias_info();
-    if (info != nullptr && info->isWrite() && info->beforeSets() == result.alias_info()->beforeSets()) {
+    if (info != nullptr && info->isWrite() &&
+        info->beforeSets() == result.alias_info()->beforeSets()) {
       return static_cast<int32_t>(i);
     }
   }
@@ -61,13 +72,16 @@ int32_t aliased_argument(const c10::FunctionSchema& schema, const c10::Argument&
 }  // namespace
 
 OpInfo::OpInfo(const c10::OperatorHandle& op)
-    : handle(op), schema(&op.schema()), name(op.operator_name().name),
+    : handle(op),
+      schema(&op.schema()),
+      name(op.operator_name().name),
       overload(op.operator_name().overload_name) {
   const std::string text = c10::toString(*schema);
   schema_hash = XXH3_64bits(text.data(), text.size());
   const bool shaped = contains(kShapedByScalars, name);
   for (const c10::Argument& argument : schema->arguments()) {
-    rules.push_back(!shaped && is_immediate_type(argument) ? ArgRule::kImmediate : ArgRule::kStatic);
+    rules.push_back(!shaped && is_immediate_type(argument) ? ArgRule::kImmediate
+                                                           : ArgRule::kStatic);
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) writes = true;
   }
   for (const c10::Argument& result : schema->returns()) {
@@ -78,8 +92,12 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
   takes_host_indices = contains(kTakesHostIndices, name);
 }
 
-OpInfo::OpInfo(std::string builtin, std::vector<ArgRule> argument_rules, const c10::OperatorHandle& like)
-    : handle(like), schema(new c10::FunctionSchema(like.schema())), name(std::move(builtin)),
-      rules(std::move(argument_rules)) {}  // The schema's address is the op's identity: kept for ever.
+OpInfo::OpInfo(std::string builtin, std::vector<ArgRule> argument_rules,
+               const c10::OperatorHandle& like)
+    : handle(like),
+      schema(new c10::FunctionSchema(like.schema())),
+      name(std::move(builtin)),
+      rules(std::move(argument_rules)) {
+}  // The schema's address is the op's identity: kept for ever.
 
 }  // namespace rgpu::backend

@@ -26,12 +26,12 @@ struct OpInfo {
   std::string name;      // "aten::add"
   std::string overload;  // "Tensor"
   uint64_t schema_hash = 0;
-  std::vector<ArgRule> rules;          // One per argument.
-  std::vector<int32_t> alias_of;       // One per return: the argument it is, or -1.
-  bool writes = false;                 // Changes some argument.
-  bool random = false;                 // Draws from a generator.
-  bool asks_server = false;            // Its result's geometry depends on data.
-  bool takes_host_indices = false;     // CPU index tensors are uploaded, as CUDA does.
+  std::vector<ArgRule> rules;       // One per argument.
+  std::vector<int32_t> alias_of;    // One per return: the argument it is, or -1.
+  bool writes = false;              // Changes some argument.
+  bool random = false;              // Draws from a generator.
+  bool asks_server = false;         // Its result's geometry depends on data.
+  bool takes_host_indices = false;  // CPU index tensors are uploaded, as CUDA does.
 };
 
 }  // namespace rgpu::backend

@@ -24,15 +24,15 @@ struct TensorPlan {
   std::vector<int64_t> sizes;
   std::vector<int64_t> strides;
   size_t size_bytes = 0;
-  bool defined = true;   // false: an undefined tensor.
+  bool defined = true;  // false: an undefined tensor.
   bool contiguous = true;
 };
 
 struct ReturnPlan {
   enum class Kind : uint8_t { kArgument, kTensor, kTensorList, kConstant };
   Kind kind = Kind::kTensor;
-  uint32_t index = 0;   // The argument, or the first TensorPlan.
-  uint32_t count = 1;   // TensorPlans.
+  uint32_t index = 0;  // The argument, or the first TensorPlan.
+  uint32_t count = 1;  // TensorPlans.
   c10::IValue constant;
 };
 
@@ -49,13 +49,13 @@ struct OpEntry {
   const OpInfo* op = nullptr;
   std::vector<TensorPlan> tensors;
   std::vector<ReturnPlan> returns;
-  std::vector<ResizePlan> resizes;   // Not empty: resize, then look the call up again.
+  std::vector<ResizePlan> resizes;  // Not empty: resize, then look the call up again.
   uint32_t new_handle_count = 0;
-  int64_t random_reserve = 0;        // Elements drawn at most; a multiple of 4.
-  bool replies = false;              // Geometry or values come from the server, each time.
+  int64_t random_reserve = 0;  // Elements drawn at most; a multiple of 4.
+  bool replies = false;        // Geometry or values come from the server, each time.
   wire::OpTemplate description;
-  std::vector<std::byte> encoded;    // The description, for the wire.
-  uint32_t number = 0;               // 0: not defined in the session of `generation`.
+  std::vector<std::byte> encoded;  // The description, for the wire.
+  uint32_t number = 0;             // 0: not defined in the session of `generation`.
   uint32_t generation = 0;
 };
 

@@ -5,8 +5,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
-#include <c10/util/strides.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/strides.h>
 
 #include <algorithm>
 #include <array>
@@ -40,7 +40,8 @@ class MetaArguments {
     if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     at::Tensor meta = at::detail::make_tensor<c10::TensorImpl>(
-        storage_of(impl.unsafe_storage()), c10::DispatchKeySet(c10::DispatchKey::Meta), impl.dtype());
+        storage_of(impl.unsafe_storage()), c10::DispatchKeySet(c10::DispatchKey::Meta),
+        impl.dtype());
     meta.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(),
                                                       impl.storage_offset());
     if (impl.is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -71,7 +72,8 @@ class MetaScope {
   MetaScope& operator=(const MetaScope&) = delete;
 
  private:
-  at::impl::TorchFunctionDisabledState before_ = at::impl::PythonTorchFunctionTLS::get_disabled_state();
+  at::impl::TorchFunctionDisabledState before_ =
+      at::impl::PythonTorchFunctionTLS::get_disabled_state();
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
   c10::impl::ExcludeDispatchKeyGuard no_python_{
       c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
@@ -182,13 +184,14 @@ bool is_unimplemented(const std::exception_ptr& error) {
   }
 }
 
-// Results beside the first that are one thing on Meta and another on some device: batch norm's saved
-// statistics in eval mode, the dtype of a norm's statistics, what embedding_bag keeps for its backward.
+// Results beside the first that are one thing on Meta and another on some device: batch norm's
+// saved statistics in eval mode, the dtype of a norm's statistics, what embedding_bag keeps for its
+// backward.
 bool is_device_dependent(const OpInfo& op, size_t result) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
-       "aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training", "aten::_embedding_bag",
-       "aten::native_layer_norm", "aten::native_group_norm",
+       "aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training",
+       "aten::_embedding_bag", "aten::native_layer_norm", "aten::native_group_norm",
        "aten::_embedding_bag_forward_only"});
   return result > 0 && std::find(kNames.begin(), kNames.end(), op.name) != kNames.end();
 }
@@ -198,7 +201,8 @@ void add_tensor_result(OpEntry& entry, const at::Tensor& meta, size_t result) {
   plan.defined = meta.defined();
   if (plan.defined) plan = plan_of(meta.sizes(), meta.strides(), meta.scalar_type());
   wire::Output output = promise_of(plan);
-  if (plan.defined && is_device_dependent(*entry.op, result)) output.kind = wire::OutputKind::kOpaque;
+  if (plan.defined && is_device_dependent(*entry.op, result))
+    output.kind = wire::OutputKind::kOpaque;
   entry.tensors.push_back(std::move(plan));
   entry.description.outputs.push_back(std::move(output));
 }
@@ -221,8 +225,10 @@ void add_results(OpEntry& entry, const torch::jit::Stack& results) {
       add_tensor_result(entry, value.toTensor(), r);
     } else if (value.isTensorList()) {
       const auto list = value.toTensorVector();
-      entry.returns.push_back({ReturnPlan::Kind::kTensorList, static_cast<uint32_t>(entry.tensors.size()),
-                               static_cast<uint32_t>(list.size()), {}});
+      entry.returns.push_back({ReturnPlan::Kind::kTensorList,
+                               static_cast<uint32_t>(entry.tensors.size()),
+                               static_cast<uint32_t>(list.size()),
+                               {}});
       for (const at::Tensor& tensor : list) add_tensor_result(entry, tensor, r);
     } else {
       entry.returns.push_back({ReturnPlan::Kind::kConstant, 0, 0, value});
@@ -261,7 +267,8 @@ void note_resizes(OpEntry& entry, const c10::IValue* arguments, const c10::IValu
     const at::Tensor& before = arguments[i].toTensor();
     const at::Tensor& after = metas[i].toTensor();
     if (before.defined() && before.sizes() != after.sizes()) {
-      entry.resizes.push_back({static_cast<uint32_t>(i), after.sizes().vec(), after.strides().vec()});
+      entry.resizes.push_back(
+          {static_cast<uint32_t>(i), after.sizes().vec(), after.strides().vec()});
     }
   }
 }
@@ -279,8 +286,9 @@ void refuse_overlaps(const OpInfo& op, const c10::IValue* arguments) {
 // PyTorch's Meta kernels of matrix products look at shapes alone.
 void refuse_mixed_dtypes(const OpInfo& op, const c10::IValue* arguments) {
   constexpr auto kProducts = std::to_array<std::string_view>(
-      {"aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::vdot", "aten::addmm", "aten::addmm_", "aten::baddbmm",
-       "aten::baddbmm_", "aten::addmv", "aten::addbmm", "aten::addr", "aten::_addmm_activation"});
+      {"aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::vdot", "aten::addmm",
+       "aten::addmm_", "aten::baddbmm", "aten::baddbmm_", "aten::addmv", "aten::addbmm",
+       "aten::addr", "aten::_addmm_activation"});
   if (std::find(kProducts.begin(), kProducts.end(), op.name) == kProducts.end()) return;
   const at::Tensor* first = nullptr;
   for (size_t i = 0; i < op.rules.size(); ++i) {
@@ -288,7 +296,8 @@ void refuse_mixed_dtypes(const OpInfo& op, const c10::IValue* arguments) {
     const at::Tensor& tensor = arguments[i].toTensor();
     if (first == nullptr) first = &tensor;
     TORCH_CHECK(tensor.scalar_type() == first->scalar_type(), op.name,
-                ": expected m1 and m2 to have the same dtype, but got: ", first->dtype(), " != ", tensor.dtype());
+                ": expected m1 and m2 to have the same dtype, but got: ", first->dtype(),
+                " != ", tensor.dtype());
   }
 }
 
@@ -346,8 +355,8 @@ wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& s
   const size_t count = op.rules.size();
   const c10::IValue* arguments = stack.data() + (stack.size() - count);
   for (size_t i = 0; i < count; ++i) {
-    description.args.push_back(describe(arguments[i], op.schema->arguments()[i],
-                                        op.rules[i] == ArgRule::kImmediate));
+    description.args.push_back(
+        describe(arguments[i], op.schema->arguments()[i], op.rules[i] == ArgRule::kImmediate));
   }
   return description;
 }
@@ -372,7 +381,8 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
   if (known) {
     MetaArguments meta;
     torch::jit::Stack metas;
-    const c10::IValue* seen = meta_stack == nullptr ? arguments : meta_stack->data() + (meta_stack->size() - count);
+    const c10::IValue* seen =
+        meta_stack == nullptr ? arguments : meta_stack->data() + (meta_stack->size() - count);
     for (size_t i = 0; i < count; ++i) metas.push_back(meta.convert(seen[i]));
     torch::jit::Stack results = metas;
     try {

@@ -1,7 +1,8 @@
 // Shape inference: what a call returns, asked of PyTorch's Meta key once per distinct call.
 //
 // Threading: any thread, without the IssueLock: Meta kernels written in Python take the GIL.
-// Errors:    whatever the Meta kernel raises for wrong shapes and dtypes, at the call, as on the CPU.
+// Errors:    whatever the Meta kernel raises for wrong shapes and dtypes, at the call, as on the
+// CPU.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -15,7 +16,8 @@ namespace rgpu::backend {
 
 // An entry for the call in the last arguments of `stack`, without key and hash. Where PyTorch has
 // no shape function for it, or the shape depends on data, the entry `replies`.
-// Meta kernels see `meta_stack` instead, if given: the call with the host tensors whose values they read.
+// Meta kernels see `meta_stack` instead, if given: the call with the host tensors whose values they
+// read.
 [[nodiscard]] std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
                                              const torch::jit::Stack* meta_stack = nullptr);
 
@@ -25,7 +27,8 @@ namespace rgpu::backend {
 // Encodes `entry.description` and derives what follows from it.
 void finish_entry(OpEntry& entry);
 // A tensor of this geometry as plan and as promise to the server.
-[[nodiscard]] TensorPlan plan_of(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype);
+[[nodiscard]] TensorPlan plan_of(at::IntArrayRef sizes, at::IntArrayRef strides,
+                                 at::ScalarType dtype);
 [[nodiscard]] wire::Output promise_of(const TensorPlan& plan);
 
 }  // namespace rgpu::backend

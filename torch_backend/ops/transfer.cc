@@ -41,7 +41,8 @@ at::Tensor without_bits(const at::Tensor& tensor) {
 Payload snapshot(const at::Tensor& host) {
   const size_t size_bytes = host.numel() * host.element_size();
   std::shared_ptr<void> copy(std::malloc(size_bytes), &std::free);
-  TORCH_CHECK_WITH(OutOfMemoryError, copy != nullptr, "rgpu: no host memory for an upload of ", size_bytes, " bytes");
+  TORCH_CHECK_WITH(OutOfMemoryError, copy != nullptr, "rgpu: no host memory for an upload of ",
+                   size_bytes, " bytes");
   std::memcpy(copy.get(), host.const_data_ptr(), size_bytes);
   const auto* bytes = static_cast<const std::byte*>(copy.get());
   return {{bytes, size_bytes}, std::move(copy)};
@@ -75,13 +76,15 @@ void upload(const at::Tensor& source, const at::Tensor& target) {
   if (target.numel() == 0) return;
   const at::Tensor plain = without_bits(target);
   if (is_one_range(plain)) {
-    at::Tensor host = source.scalar_type() == plain.scalar_type() && source.sizes() == plain.sizes() &&
-                              source.strides() == plain.strides() && !source.is_conj() && !source.is_neg() &&
-                              !target.is_conj() && !target.is_neg()
+    at::Tensor host = source.scalar_type() == plain.scalar_type() &&
+                              source.sizes() == plain.sizes() &&
+                              source.strides() == plain.strides() && !source.is_conj() &&
+                              !source.is_neg() && !target.is_conj() && !target.is_neg()
                           ? source
                           : at::Tensor();
     if (!host.defined()) {
-      host = at::empty_strided(target.sizes(), target.strides(), source.options().dtype(target.scalar_type()));
+      host = at::empty_strided(target.sizes(), target.strides(),
+                               source.options().dtype(target.scalar_type()));
       host._set_conj(target.is_conj());
       host._set_neg(target.is_neg());
       host.copy_(source);
@@ -100,9 +103,9 @@ void upload(const at::Tensor& source, const at::Tensor& target) {
 // into `into` when that is given.
 at::Tensor download(const at::Tensor& source, const at::Tensor& into = {}) {
   const at::Tensor dense = is_one_range(source) ? source : clone_contiguous(source);
-  const at::Tensor host = into.defined()
-                              ? into
-                              : at::empty_strided(dense.sizes(), dense.strides(), dense.options().device(at::kCPU));
+  const at::Tensor host = into.defined() ? into
+                                         : at::empty_strided(dense.sizes(), dense.strides(),
+                                                             dense.options().device(at::kCPU));
   if (dense.numel() != 0) {
     Client& client = Client::get();
     const uint64_t size_bytes = dense.numel() * dense.element_size();
@@ -132,13 +135,14 @@ at::Tensor copy_between(const at::Tensor& source, const at::Tensor& target, bool
     copy_on_device(source, target);
     return target;
   }
-  TORCH_CHECK(source.device().is_cpu() || target.device().is_cpu(), "rgpu: no copy between ", source.device(),
-              " and ", target.device(), "; go through the CPU");
+  TORCH_CHECK(source.device().is_cpu() || target.device().is_cpu(), "rgpu: no copy between ",
+              source.device(), " and ", target.device(), "; go through the CPU");
   if (on_device(target)) {
     upload(source.sizes() == target.sizes() ? source : source.expand(target.sizes()), target);
     return target;
   }
-  const bool straight = source.sizes() == target.sizes() && source.scalar_type() == target.scalar_type() &&
+  const bool straight = source.sizes() == target.sizes() &&
+                        source.scalar_type() == target.scalar_type() &&
                         source.strides() == target.strides() && is_one_range(source) &&
                         source.is_conj() == target.is_conj() && source.is_neg() == target.is_neg();
   if (straight) {
@@ -150,7 +154,8 @@ at::Tensor copy_between(const at::Tensor& source, const at::Tensor& target, bool
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.numel() == 1, "a Tensor with ", tensor.numel(), " elements cannot be converted to Scalar");
+  TORCH_CHECK(tensor.numel() == 1, "a Tensor with ", tensor.numel(),
+              " elements cannot be converted to Scalar");
   return at::_local_scalar_dense(download(tensor).resolve_conj().resolve_neg());
 }
 
