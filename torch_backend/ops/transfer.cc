@@ -4,6 +4,7 @@
 #include <ATen/ops/_local_scalar_dense.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <sys/mman.h>
 
 #include <array>
 #include <cstdlib>
@@ -38,11 +39,27 @@ at::Tensor without_bits(const at::Tensor& tensor) {
   return plain;
 }
 
+// Large fresh memory costs more in page faults than in copying; huge pages make them few.
+void advise_huge_pages([[maybe_unused]] void* start, [[maybe_unused]] size_t size_bytes) {
+#ifdef __linux__
+  constexpr size_t kHugePageSizeBytes = size_t{2} << 20;
+  if (size_bytes < 2 * kHugePageSizeBytes) return;
+  const auto address = reinterpret_cast<uintptr_t>(start);
+  const uintptr_t first =
+      (address + kHugePageSizeBytes - 1) / kHugePageSizeBytes * kHugePageSizeBytes;
+  const uintptr_t last = (address + size_bytes) / kHugePageSizeBytes * kHugePageSizeBytes;
+  // A hint: where it is refused, pages are small.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr)
+  (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
+#endif
+}
+
 Payload snapshot(const at::Tensor& host) {
   const size_t size_bytes = host.numel() * host.element_size();
   std::shared_ptr<void> copy(std::malloc(size_bytes), &std::free);
   TORCH_CHECK_WITH(OutOfMemoryError, copy != nullptr, "rgpu: no host memory for an upload of ",
                    size_bytes, " bytes");
+  advise_huge_pages(copy.get(), size_bytes);
   std::memcpy(copy.get(), host.const_data_ptr(), size_bytes);
   const auto* bytes = static_cast<const std::byte*>(copy.get());
   return {{bytes, size_bytes}, std::move(copy)};
@@ -109,6 +126,7 @@ at::Tensor download(const at::Tensor& source, const at::Tensor& into = {}) {
   if (dense.numel() != 0) {
     Client& client = Client::get();
     const uint64_t size_bytes = dense.numel() * dense.element_size();
+    if (!into.defined()) advise_huge_pages(host.mutable_data_ptr(), size_bytes);
     auto owner = std::make_shared<at::Tensor>(host);
     const std::span<std::byte> bytes(static_cast<std::byte*>(host.mutable_data_ptr()), size_bytes);
     const Handle handle = announce(storage_of(dense));
