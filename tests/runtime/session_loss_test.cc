@@ -10,7 +10,6 @@
 namespace rgpu::testing {
 namespace {
 
-using wire::Command;
 using wire::FrameHeader;
 using wire::FrameKind;
 
