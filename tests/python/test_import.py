@@ -44,4 +44,26 @@ def test_importing_connects_to_no_server_and_loads_no_compiler(run_snippet):
         server=None,
     )
     assert result.returncode == 0, result.stderr
-    assert result.stdout.splitlines() == ["0 False", "[]"]
+    # torch.rgpu is the device module itself.
+    assert result.stdout.splitlines() == ["0 False", "['torch.rgpu']"]
+
+
+def test_ops_load_no_compiler_and_one_loaded_later_works(run_snippet):
+    result = run_snippet(
+        """
+        import sys, torch, rgpu
+
+        def layer(x):
+            return torch.nn.functional.layer_norm(torch.relu(x @ x + 1), (4,)).sum()
+
+        x = torch.eye(4, device="rgpu", requires_grad=True)
+        eager = layer(x)
+        eager.backward()
+        print("torch._dynamo" in sys.modules)
+        compiled = torch.compile(layer, backend="aot_eager")
+        print(torch.allclose(compiled(x).detach().cpu(), eager.detach().cpu()))
+        print("torch._dynamo" in sys.modules)
+        """
+    )
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split() == ["False", "True", "True"]
