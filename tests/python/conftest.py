@@ -5,6 +5,7 @@ server runs its kernels on the CPU in one thread unless RGPU_TEST_DEVICE says ot
 """
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -20,6 +21,9 @@ _shared: list[Service] = []
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the server of the run; a run that only lists tests needs none."""
+    # A shell that starts a run in the background has it ignore SIGINT, and every program that the
+    # tests start would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.option.collectonly:
         _shared.append(start_opserver(DEVICE, threads=1))
         os.environ["RGPU_OPSERVER"] = _shared[0].address
