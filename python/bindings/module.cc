@@ -83,8 +83,6 @@ py::list waits() {
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
-  m.attr("torch_version") = RGPU_TORCH_VERSION;
-  m.attr("version") = RGPU_VERSION;
   m.def("register_device", [](std::vector<std::string> library_folders) {
     rgpu::backend::set_library_folders(std::move(library_folders));
     rgpu::backend::install_interpreter_hooks();
@@ -99,7 +97,6 @@ PYBIND11_MODULE(_C, m) {
     Client::get().close();
   });
   m.def("connected", [] { return Client::get().connected(); });
-  m.def("default_address", &Client::default_address);
   m.def("synchronize", [] { translated([] { Client::get().synchronize(); }); });
   m.def("device_count", [] { return translated([] { return Client::get().device_count(); }); });
   m.def("current_device", [] { return static_cast<int>(rgpu::backend::current_device()); });

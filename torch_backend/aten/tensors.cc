@@ -14,20 +14,16 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/strides.h>
 
-#include "torch_backend/device/client.h"
+#include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
 
 namespace rgpu::backend {
 namespace {
 
 c10::DeviceIndex checked_index(std::optional<at::Device> device) {
-  const c10::DeviceIndex index =
-      device.has_value() && device->has_index() ? device->index() : c10::DeviceIndex{0};
-  if (index != 0) {
-    const int count = Client::get().device_count();
-    TORCH_CHECK(index < count, "rgpu:", static_cast<int>(index), " does not exist: the server has ",
-                count, " device", count == 1 ? "" : "s");
-  }
+  const bool given = device.has_value() && device->has_index();
+  const c10::DeviceIndex index = given ? device->index() : c10::DeviceIndex{0};
+  check_device(index);
   return index;
 }
 

@@ -134,24 +134,24 @@ void Client::append(uint32_t number, uint32_t location, std::span<const Handle> 
     raise_if_error(status);
 }
 
-wire::Reply Client::wait(uint64_t request) {
+template <typename Wait>
+wire::Reply Client::noted(Wait wait) {
   Session& target = session();
   const SessionStats before = target.stats();
-  Result<wire::Reply> reply = target.wait(request, hooks().observer());
+  Result<wire::Reply> reply = wait(target);
   note_wait(before.waits, before.wait_ns);
   if (!reply) raise_if_error(reply.error());
   if (reply->failed) raise(reply->error);
   return *std::move(reply);
 }
 
+wire::Reply Client::wait(uint64_t request) {
+  return noted([&](Session& target) { return target.wait(request, hooks().observer()); });
+}
+
 void Client::synchronize() {
   if (!connected()) return;
-  Session& target = session();
-  const SessionStats before = target.stats();
-  Result<wire::Reply> reply = target.sync(hooks().observer());
-  note_wait(before.waits, before.wait_ns);
-  if (!reply) raise_if_error(reply.error());
-  if (reply->failed) raise(reply->error);
+  (void)noted([](Session& target) { return target.sync(hooks().observer()); });
 }
 
 void Client::note_wait(uint64_t waits_before, uint64_t wait_ns_before) {

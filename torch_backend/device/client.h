@@ -94,6 +94,9 @@ class Client {
   Session& connect_default();
   [[nodiscard]] std::string chosen_policy() const;
   void connect_locked(const std::string& address, double timeout_s);
+  // One wait: notes its program line and raises its error.
+  template <typename Wait>
+  wire::Reply noted(Wait wait);
   void note_wait(uint64_t waits_before, uint64_t wait_ns_before);
 
   std::atomic<Session*> current_{nullptr};

@@ -80,11 +80,16 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
 c10::DeviceIndex current_device() noexcept { return current_index; }
 
-void set_current_device(c10::DeviceIndex index) {
-  if (index == current_index || index < 0) return;
+void check_device(c10::DeviceIndex index) {
+  if (index == 0) return;
   const int count = Client::get().device_count();
   TORCH_CHECK(index < count, "rgpu:", static_cast<int>(index), " does not exist: the server has ",
               count, " device", count == 1 ? "" : "s");
+}
+
+void set_current_device(c10::DeviceIndex index) {
+  if (index == current_index || index < 0) return;
+  check_device(index);
   current_index = index;
 }
 

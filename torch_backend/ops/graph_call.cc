@@ -86,23 +86,18 @@ OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack,
   lock.unlock();
   std::unique_ptr<OpEntry> entry = infer(op, stack, &given);
   TORCH_CHECK(!entry->replies, "rgpu: the shape of the result of ", op.name, " is not known");
-  build();
-  entry->key.assign(key.words().begin(), key.words().end());
-  entry->hash = key.hash();
   promise_attention_layout(*entry);
-  for (const TensorPlan& plan : entry->tensors) {
-    entry->random_reserve = std::max(entry->random_reserve, c10::multiply_integers(plan.sizes));
-  }
-  // Dropout inside draws for what is never returned (attention weights, every layer and step).
-  entry->random_reserve *= 4096;
   if (keeps_graph) {
     mark_leaves(entry->description, tensors);
     entry->description.keeps_graph = true;
     entry->description.outputs.push_back({wire::OutputKind::kOpaque, {}});
   }
   finish_entry(*entry);
+  // Dropout inside draws for what is never returned (attention weights, every layer and step).
+  entry->random_reserve *= 4096;
+  build();  // Meta kernels may have issued ops of their own.
   lock.lock();
-  return remember(std::move(entry));
+  return remember(std::move(entry), key);
 }
 
 // A packed sequence's batch sizes lie on the host; they travel like any tensor, and the server puts
@@ -182,7 +177,7 @@ struct GraphBackward final : public torch::autograd::Node {
     }
     lock.lock();
     OpEntry* entry = op_memory().find(key.words(), key.hash());
-    if (entry == nullptr) entry = remember(describe(gradients, retains, key));
+    if (entry == nullptr) entry = remember(describe(gradients, retains), key);
     const Issued issued = append_call(*entry, key);
     Handle handle = issued.first_new_handle;
     variable_list results;
@@ -202,12 +197,9 @@ struct GraphBackward final : public torch::autograd::Node {
     }
   }
 
-  std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains,
-                                    const CallKey& key) const {
+  std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains) const {
     auto entry = std::make_unique<OpEntry>();
     entry->op = &backward_op();
-    entry->key.assign(key.words().begin(), key.words().end());
-    entry->hash = key.hash();
     wire::OpTemplate& description = entry->description;
     description.name = entry->op->name;
     description.args.resize(3);

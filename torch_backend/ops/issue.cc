@@ -164,7 +164,9 @@ at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle, uint32_t gen
   return tensor;
 }
 
-OpEntry* remember(std::unique_ptr<OpEntry> entry) {
+OpEntry* remember(std::unique_ptr<OpEntry> entry, const CallKey& key) {
+  entry->key.assign(key.words().begin(), key.words().end());
+  entry->hash = key.hash();
   OpMemory& memory = op_memory();
   if (memory.size() + 1 >= limits::kTemplatesMax) {
     memory.forget();
@@ -217,20 +219,14 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
   (void)client.session();
   CallKey& key = thread_key();
   key.build(op, *stack, context_bits());
-  uint64_t hash = key.hash();
   IssueLock lock;
-  OpEntry* entry = op_memory().find(key.words(), hash);
+  OpEntry* entry = op_memory().find(key.words(), key.hash());
   if (entry == nullptr) [[unlikely]] {
     lock.unlock();
     std::unique_ptr<OpEntry> learnt = infer(op, *stack);
     key.build(op, *stack, context_bits());  // Meta kernels may have issued ops of their own.
-    learnt->key.assign(key.words().begin(), key.words().end());
-    learnt->hash = hash = key.hash();
-    for (const TensorPlan& plan : learnt->tensors) {
-      learnt->random_reserve = std::max(learnt->random_reserve, c10::multiply_integers(plan.sizes));
-    }
     lock.lock();
-    entry = remember(std::move(learnt));
+    entry = remember(std::move(learnt), key);
   }
   if (!entry->resizes.empty()) [[unlikely]] {
     const std::vector<ResizePlan> resizes = entry->resizes;

@@ -49,8 +49,9 @@ struct Issued {
 };
 // The caller holds an IssueLock.
 [[nodiscard]] Issued append_call(OpEntry& entry, CallKey& key);
-// Inserts what was learnt; forgets everything first when the memory is full. Under the same mutex.
-OpEntry* remember(std::unique_ptr<OpEntry> entry);
+// Inserts what was learnt about `key`; forgets everything first when the memory is full. Under the
+// same mutex.
+OpEntry* remember(std::unique_ptr<OpEntry> entry, const CallKey& key);
 
 // A tensor as planned, over a new storage under `handle`.
 [[nodiscard]] at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle,

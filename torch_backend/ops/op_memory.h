@@ -51,7 +51,7 @@ struct OpEntry {
   std::vector<ReturnPlan> returns;
   std::vector<ResizePlan> resizes;  // Not empty: resize, then look the call up again.
   uint32_t new_handle_count = 0;
-  int64_t random_reserve = 0;  // Elements drawn at most; a multiple of 4.
+  int64_t random_reserve = 0;  // Elements of the largest result: what a random op draws at most.
   bool replies = false;        // Geometry or values come from the server, each time.
   wire::OpTemplate description;
   std::vector<std::byte> encoded;  // The description, for the wire.

@@ -364,6 +364,9 @@ wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& s
 void finish_entry(OpEntry& entry) {
   entry.description.replies = entry.replies;
   entry.new_handle_count = entry.description.new_handle_count();
+  for (const TensorPlan& plan : entry.tensors) {
+    entry.random_reserve = std::max(entry.random_reserve, c10::multiply_integers(plan.sizes));
+  }
   raise_if_error(wire::check_op_template(entry.description).with_context(entry.op->name));
   entry.encoded = wire::encode_op_template(entry.description);
 }

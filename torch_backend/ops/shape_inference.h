@@ -24,7 +24,7 @@ namespace rgpu::backend {
 // The wire's description of the arguments alone.
 [[nodiscard]] wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& stack);
 [[nodiscard]] wire::Arg describe_tensor(const at::Tensor& tensor);
-// Encodes `entry.description` and derives what follows from it.
+// Encodes `entry.description` and derives what follows from it and the planned tensors.
 void finish_entry(OpEntry& entry);
 // A tensor of this geometry as plan and as promise to the server.
 [[nodiscard]] TensorPlan plan_of(at::IntArrayRef sizes, at::IntArrayRef strides,
