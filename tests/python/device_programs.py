@@ -2,6 +2,7 @@
 
 import os
 import queue
+import signal
 import subprocess
 import sys
 import textwrap
@@ -83,3 +84,11 @@ def cpu_ticks(pid: int) -> int:
     with open(f"/proc/{pid}/stat") as stat:  # noqa: PTH123 - procfs
         fields = stat.read().rpartition(")")[2].split()
     return int(fields[11]) + int(fields[12])
+
+
+def go_on_with_server_stopped(program: Program, server: Service, says: str) -> None:
+    """The program is ready; its server is stopped; it goes on and says so."""
+    assert program.heard() == "ready"
+    signal_all(server, signal.SIGSTOP)
+    program.say()
+    assert program.heard() == says

@@ -4,7 +4,12 @@ import signal
 import time
 
 import pytest
-from device_programs import Program, signal_all, waiting_thread_state
+from device_programs import (
+    Program,
+    go_on_with_server_stopped,
+    signal_all,
+    waiting_thread_state,
+)
 
 WAITS = """
 import rgpu, torch
@@ -31,10 +36,7 @@ INTERRUPTED = {
 @pytest.mark.parametrize("name", INTERRUPTED)
 def test_interrupt_ends_a_wait_and_leaves_the_session_usable(fresh_opserver, name):
     with Program(WAITS.format(wait=INTERRUPTED[name]), fresh_opserver.address) as program:
-        assert program.heard() == "ready"
-        signal_all(fresh_opserver, signal.SIGSTOP)
-        program.say()
-        assert program.heard() == "waits"
+        go_on_with_server_stopped(program, fresh_opserver, "waits")
         while waiting_thread_state(program.process.pid) != "S":
             time.sleep(0.01)
         program.process.send_signal(signal.SIGINT)
@@ -64,10 +66,7 @@ print(x.sum().item())
 
 def test_signal_handlers_run_during_a_wait_and_may_end_it(fresh_opserver):
     with Program(HANDLES_SIGNALS, fresh_opserver.address) as program:
-        assert program.heard() == "ready"
-        signal_all(fresh_opserver, signal.SIGSTOP)
-        program.say()
-        assert program.heard() == "waits"
+        go_on_with_server_stopped(program, fresh_opserver, "waits")
         while waiting_thread_state(program.process.pid) != "S":
             time.sleep(0.01)
         program.process.send_signal(signal.SIGUSR1)

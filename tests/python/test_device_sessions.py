@@ -10,7 +10,12 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from device_programs import Program, signal_all, wait_until_still
+from device_programs import (
+    Program,
+    go_on_with_server_stopped,
+    signal_all,
+    wait_until_still,
+)
 
 USE = """
 import rgpu, torch
@@ -274,10 +279,7 @@ except RuntimeError as error:
 
 def test_full_ring_of_a_stopped_server_can_be_interrupted(fresh_opserver):
     with Program(FILLS_THE_RING, fresh_opserver.address) as program:
-        assert program.heard() == "ready"
-        signal_all(fresh_opserver, signal.SIGSTOP)
-        program.say()
-        assert program.heard() == "fills"
+        go_on_with_server_stopped(program, fresh_opserver, "fills")
         wait_until_still(program.process.pid)
         program.process.send_signal(signal.SIGINT)
         assert program.heard(within_s=10) == "interrupted True"
@@ -288,20 +290,14 @@ def test_full_ring_of_a_stopped_server_can_be_interrupted(fresh_opserver):
 @pytest.mark.slow
 def test_full_ring_of_a_stopped_server_is_an_error_after_a_minute(fresh_opserver):
     with Program(FILLS_THE_RING, fresh_opserver.address) as program:
-        assert program.heard() == "ready"
-        signal_all(fresh_opserver, signal.SIGSTOP)
-        program.say()
-        assert program.heard() == "fills"
+        go_on_with_server_stopped(program, fresh_opserver, "fills")
         assert fresh_opserver.address in program.heard(within_s=110)
         assert program.end() == (0, "")
 
 
 def test_full_ring_of_a_killed_server_is_an_error_at_once(fresh_opserver):
     with Program(FILLS_THE_RING, fresh_opserver.address) as program:
-        assert program.heard() == "ready"
-        signal_all(fresh_opserver, signal.SIGSTOP)
-        program.say()
-        assert program.heard() == "fills"
+        go_on_with_server_stopped(program, fresh_opserver, "fills")
         wait_until_still(program.process.pid)
         signal_all(fresh_opserver, signal.SIGKILL)
         assert fresh_opserver.address in program.heard()
