@@ -74,6 +74,24 @@ Result<wire::Reply> PendingReplies::wait(uint64_t request, WaitObserver& observe
   return fate_.status();
 }
 
+std::optional<Result<wire::Reply>> PendingReplies::poll(uint64_t request) {
+  Destination released;
+  std::unique_lock lock(mutex_);
+  Slot* slot = find(request);
+  if (slot == nullptr || slot->stage == Stage::kUnwanted) {
+    return Status(Code::kInvalidArgument, "request " + std::to_string(request) + " is not pending");
+  }
+  if (slot->stage == Stage::kReady) {
+    Result<wire::Reply> reply = std::move(slot->reply);
+    released = reset(*slot);
+    return reply;
+  }
+  if (fate_.alive()) return std::nullopt;
+  released = reset(*slot);
+  lock.unlock();
+  return fate_.status();
+}
+
 Result<std::optional<Destination>> PendingReplies::claim(uint64_t request) {
   const std::lock_guard lock(mutex_);
   Slot* slot = find(request);

@@ -33,6 +33,9 @@ class PendingReplies {
   // Ends the request. kCancelled when the observer gave up; the reply is then discarded.
   [[nodiscard]] Result<wire::Reply> wait(uint64_t request, WaitObserver& observer);
 
+  // The reply if it is here, or why none will come; either ends the request. nullopt: not yet.
+  [[nodiscard]] std::optional<Result<wire::Reply>> poll(uint64_t request);
+
   // A reply has begun to arrive: where its payload goes. nullopt: nobody wants it any more.
   [[nodiscard]] Result<std::optional<Destination>> claim(uint64_t request);
   // The reply and its payload are here.

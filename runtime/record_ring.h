@@ -39,6 +39,9 @@ class RecordRing {
   // Appending thread. Some 10 ns and a copy; record_size_bytes() ≤ record_size_bytes_max().
   [[nodiscard]] bool try_append(const RingRecord& record) noexcept;
 
+  // Any thread. Bytes appended since the beginning.
+  [[nodiscard]] uint64_t position() const noexcept { return tail_.load(std::memory_order_acquire); }
+
   // Draining thread. The oldest record that was not popped; false: there is none.
   [[nodiscard]] bool front(RingRecord& record) noexcept;
   void pop() noexcept;      // Only after front() found one.

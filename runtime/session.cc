@@ -224,6 +224,21 @@ Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
   return state_->core->replies.wait(request, observer);
 }
 
+std::optional<Result<wire::Reply>> Session::poll(uint64_t request) {
+  if (state_->forked.load(std::memory_order_relaxed)) return status();
+  return state_->core->replies.poll(request);
+}
+
+void Session::flush() noexcept {
+  if (alive()) state_->request_flush();
+}
+
+uint64_t Session::position(uint32_t stream) const noexcept {
+  const RecordRing* ring =
+      stream < limits::kStreamsMax ? state_->core->queue.ring(stream) : nullptr;
+  return ring == nullptr ? 0 : ring->position();
+}
+
 Result<wire::Reply> Session::sync(WaitObserver& observer) {
   Result<uint64_t> request = new_request();
   if (!request) return request.error();

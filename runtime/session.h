@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -124,6 +125,13 @@ class Session {
   // It counts as one wait even when the reply is here already: counts are the program's, not the
   // machine's.
   [[nodiscard]] Result<wire::Reply> wait(uint64_t request, WaitObserver& observer);
+  // The reply if it is here, or why the session was lost; either ends the request. nullopt: not
+  // yet. Never waits, counts no wait, and sends nothing: see flush().
+  [[nodiscard]] std::optional<Result<wire::Reply>> poll(uint64_t request);
+  // What was issued so far is sent soon, whatever the flush policy. Does not wait for it.
+  void flush() noexcept;
+  // Grows with every record appended to the stream; 0: none yet.
+  [[nodiscard]] uint64_t position(uint32_t stream) const noexcept;
   // Command::kSync and its reply.
   [[nodiscard]] Result<wire::Reply> sync(WaitObserver& observer);
 

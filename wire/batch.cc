@@ -11,7 +11,7 @@
 namespace rgpu::wire {
 namespace {
 
-constexpr std::array<RecordShape, 9> kCommandShapes = {{
+constexpr std::array<RecordShape, 13> kCommandShapes = {{
     {1, 0},   // kFree
     {1, 8},   // kAllocate
     {1, 24},  // kUpload
@@ -21,8 +21,12 @@ constexpr std::array<RecordShape, 9> kCommandShapes = {{
     {0, 0},   // kForgetTemplates
     {1, 8},   // kResize
     {0, 12},  // kMemory
+    {1, 0},   // kRecordEvent
+    {1, 0},   // kWaitEvent
+    {1, 8},   // kQueryEvent
+    {0, 8},   // kSyncStream
 }};
-static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kMemory) + 1);
+static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kSyncStream) + 1);
 static_assert(kCommandShapes.size() <= kFirstTemplate);
 
 constexpr uint32_t kForgetTemplates = static_cast<uint32_t>(Command::kForgetTemplates);
