@@ -13,6 +13,7 @@
 
 #include "server/engine.h"
 #include "server/executor.h"
+#include "server/queued_bytes.h"
 #include "server/torch/engine_state.h"
 #include "server/torch/op_launch.h"
 #include "server/torch/progress.h"
@@ -37,9 +38,15 @@ using OpPlans = std::vector<std::unique_ptr<const OpPlan>>;
 // A batch under way; its body goes back to the pool when the last run is done.
 class BatchInProgress {
  public:
-  BatchInProgress(std::unique_ptr<IncomingBatch> batch, BodyPool& bodies)
-      : batch_(std::move(batch)), bodies_(bodies) {}
-  ~BatchInProgress() { bodies_.give(std::move(batch_->body)); }
+  // Waits while too many bytes are queued.
+  BatchInProgress(std::unique_ptr<IncomingBatch> batch, BodyPool& bodies, QueuedBytes& queued)
+      : batch_(std::move(batch)), bodies_(bodies), queued_(queued) {
+    queued_.add(batch_->size_bytes);
+  }
+  ~BatchInProgress() {
+    bodies_.give(std::move(batch_->body));
+    queued_.remove(batch_->size_bytes);
+  }
   BatchInProgress(const BatchInProgress&) = delete;
   BatchInProgress& operator=(const BatchInProgress&) = delete;
   [[nodiscard]] IncomingBatch& operator*() noexcept { return *batch_; }
@@ -48,6 +55,7 @@ class BatchInProgress {
  private:
   std::unique_ptr<IncomingBatch> batch_;
   BodyPool& bodies_;
+  QueuedBytes& queued_;
 };
 
 class StreamRunner;
@@ -65,8 +73,12 @@ class TorchRun final : public Run {
 
 class StreamRunner {
  public:
-  StreamRunner(EngineState& state, Progress& progress, uint32_t stream)
-      : state_(state), progress_(progress), launcher_(state, stream) {}
+  // `device_events` is null where a step is done when it returns.
+  StreamRunner(EngineState& state, Progress& progress, DeviceEvents* device_events, uint32_t stream)
+      : state_(state),
+        progress_(progress),
+        device_events_(device_events),
+        launcher_(state, stream) {}
   void execute(TorchRun& run);
 
  private:
@@ -76,13 +88,16 @@ class StreamRunner {
   void resize(const Step& step, Slot& slot);
   [[nodiscard]] Status upload(const Step& step, Slot& slot, Segment& segment);
   [[nodiscard]] Status fetch(const Step& step, const SlotPtr& slot);
+  // Of everything, or of this stream.
   void sync(const Step& step);
+  void record_event(Slot& slot);
   void memory(const Step& step);
   void reply(wire::Reply reply) { replies_.push_back({std::move(reply), {}, nullptr}); }
   void reply_error(uint64_t request, const PoisonPtr& poison);
 
   EngineState& state_;
   Progress& progress_;
+  DeviceEvents* const device_events_;
   OpLauncher launcher_;
   std::vector<OutgoingReply> replies_;
 };
