@@ -205,14 +205,14 @@ def empty_cache() -> None:
 
 
 # Streams and events: PyTorch's own classes, over the device guard. Recording and waiting for events
-# are records like ops; query() asks the server beside the program and says no until the answer came.
+# are records like ops; query() asks the server beside the program and says no until it answered.
 
 Stream = torch.Stream
 Event = torch.Event
 
 
 class StreamContext:
-    """Context manager: the calling thread's ops inside are issued on ``stream``; None: no change."""
+    """Context manager: the calling thread's ops inside go to ``stream``, if it is not None."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
