@@ -26,6 +26,8 @@
 
 namespace rgpu::server {
 
+namespace asio = boost::asio;
+
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
   Listener(const Options& options, EngineFactory make_engine);

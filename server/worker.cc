@@ -6,6 +6,7 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <stdexcept>
 #include <thread>
 
 #include "server/crash_report.h"
@@ -36,7 +37,10 @@ void run_worker(int socket, const SessionId& id, const EngineFactory& make_engin
     BatchQueue queue({});
     BodyPool bodies;
     WorkClock clock;
-    const auto session = std::make_shared<Session>(kSocket, id, queue, bodies, clock);
+    const Result<std::shared_ptr<Session>> made =
+        epoll::make_session({kSocket, id, queue, bodies, clock});
+    if (!made) throw std::runtime_error(made.error().message());
+    const std::shared_ptr<Session>& session = *made;
     const std::unique_ptr<Engine> engine = make_engine({*session, bodies, clock});
     std::thread decoder(decode_loop, std::ref(queue), std::ref(*engine), std::ref(clock));
     session->run(*engine);
