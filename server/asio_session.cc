@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <spdlog/spdlog.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/as_tuple.hpp>
@@ -13,7 +14,7 @@
 #include <boost/asio/write.hpp>
 #include <chrono>
 #include <csignal>
-#include <cstring>
+#include <limits>
 #include <utility>
 
 #include "server/crash_report.h"
@@ -27,9 +28,8 @@ using asio::ip::tcp;
 
 constexpr auto kHelloDeadline = 10s;
 constexpr auto kLingerDeadline = 2s;
-constexpr auto kShutdownDeadline = 250ms;  // The same when the server itself is ending.
-constexpr size_t kInputSizeBytes = 256u << 10;
-constexpr size_t kDirectReadSizeBytes = 64u << 10;  // From here on a read goes past input_.
+constexpr auto kShutdownDeadline = 250ms;          // The same when the server itself is ending.
+constexpr size_t kWholeReadSizeBytes = 64u << 10;  // From here on a read is for a payload alone.
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
 
 Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
@@ -39,17 +39,17 @@ Status to_status(const boost::system::error_code& error) {
   return {Code::kDisconnected, error.message()};
 }
 
+// A completion condition: how much of the rest a write may take. The default is 64 KiB at a time.
+size_t all_that_is_left(const boost::system::error_code& error, size_t) {
+  return error ? 0 : std::numeric_limits<size_t>::max();
+}
+
 }  // namespace
 
 asio::awaitable<void> Event::wait() { co_await channel_.async_receive(kAwait); }
 
 AsioSession::AsioSession(const SessionParts& parts)
-    : id_(parts.id),
-      queue_(parts.queue),
-      bodies_(parts.bodies),
-      outbox_(parts.clock),
-      linger_deadline_(kLingerDeadline),
-      input_(kInputSizeBytes) {
+    : id_(parts.id), queue_(parts.queue), outbox_(parts.clock), linger_deadline_(kLingerDeadline) {
   // Asio makes the descriptors of a reactor non-blocking itself; io_uring waits only on others.
   fcntl(parts.socket, F_SETFL, fcntl(parts.socket, F_GETFL) & ~O_NONBLOCK);
   socket_.assign(tcp::v4(), parts.socket);
@@ -139,39 +139,56 @@ asio::awaitable<void> AsioSession::read_loop(std::shared_ptr<AsioSession> self) 
 
 asio::awaitable<void> AsioSession::discard_input() {
   for (;;) {
-    const auto buffer = asio::buffer(input_);
+    const std::span<std::byte> room = input_.room(0);
+    const auto buffer = asio::buffer(room.data(), room.size());
     const auto [error, size_bytes] = co_await socket_.async_read_some(buffer, kAwait);
     if (error) co_return;
   }
 }
 
-asio::awaitable<Status> AsioSession::read_exactly(std::span<std::byte> target) {
-  for (;;) {
-    const size_t ready = std::min(target.size(), input_end_ - input_begin_);
-    if (ready != 0) std::memcpy(target.data(), input_.data() + input_begin_, ready);
-    input_begin_ += ready;
-    target = target.subspan(ready);
-    if (target.empty()) co_return Status();
-    // input_ is empty from here on.
-    input_begin_ = input_end_ = 0;
-    if (target.size() >= kDirectReadSizeBytes) {
-      const auto buffer = asio::buffer(target.data(), target.size());
-      const auto [error, size_bytes] = co_await asio::async_read(socket_, buffer, kAwait);
-      co_return error ? to_status(error) : Status();
-    }
-    const auto buffer = asio::buffer(input_);
-    const auto [error, size_bytes] = co_await socket_.async_read_some(buffer, kAwait);
+asio::awaitable<Status> AsioSession::hold(size_t size_bytes) {
+  while (input_.size_bytes() < size_bytes) {
+    const std::span<std::byte> room = input_.room(size_bytes);
+    const auto buffer = asio::buffer(room.data(), room.size());
+    const auto [error, received] = co_await socket_.async_read_some(buffer, kAwait);
     if (error) co_return to_status(error);
-    input_end_ = size_bytes;
+    input_.received(received);
   }
+  co_return Status();
+}
+
+asio::awaitable<Status> AsioSession::read_payload(std::span<std::byte> target) {
+  target = target.subspan(input_.take(target));
+  while (!target.empty()) {
+    std::array<asio::mutable_buffer, 2> buffers = {asio::buffer(target.data(), target.size())};
+    asio::socket_base::message_flags flags = 0;
+    if (target.size() < kWholeReadSizeBytes) {
+      const std::span<std::byte> room = input_.room(0);  // What follows the payload.
+      buffers[1] = asio::buffer(room.data(), room.size());
+    } else {
+      flags = MSG_WAITALL;  // Over io_uring one completion for all of it, else as it comes.
+    }
+    const auto [error, received] = co_await socket_.async_receive(buffers, flags, kAwait);
+    if (error) co_return to_status(error);
+    const size_t of_payload = std::min(received, target.size());
+    target = target.subspan(of_payload);
+    input_.received(received - of_payload);
+  }
+  co_return Status();
 }
 
 asio::awaitable<Result<wire::FrameHeader>> AsioSession::read_header() {
   std::array<std::byte, sizeof(wire::FrameHeader)> bytes;
-  const std::span<std::byte> target(bytes);
-  Status status = co_await read_exactly(target);
+  Status status = co_await hold(bytes.size());
   if (!status.ok()) co_return status;
+  input_.take(bytes);
   co_return wire::parse_frame_header(bytes);
+}
+
+asio::awaitable<Result<Body>> AsioSession::read_body(wire::FrameHeader header) {
+  Status status = co_await hold(header.body_size_bytes);
+  if (!status.ok()) co_return status;
+  co_return input_.take_body(header.body_size_bytes);
 }
 
 Status AsioSession::check_hello(const wire::Hello& hello) {
@@ -210,13 +227,11 @@ asio::awaitable<Status> AsioSession::handshake() {
       header->payload_size_bytes != 0 || header->sequence != 0) {
     co_return invalid("the first frame must be a Hello");
   }
-  std::vector<std::byte> body(header->body_size_bytes);
-  const std::span<std::byte> target(body);
-  Status status = co_await read_exactly(target);
-  if (!status.ok()) co_return status;
-  const Result<wire::Hello> hello = wire::decode_hello(body);
+  const Result<Body> body = co_await read_body(*header);
+  if (!body) co_return body.error();
+  const Result<wire::Hello> hello = wire::decode_hello(body->bytes());
   if (!hello) co_return hello.error();
-  status = check_hello(*hello);
+  Status status = check_hello(*hello);
   send_hello_reply(status);
   refused_ = !status.ok();
   if (status.ok()) engine_->greet(*hello);
@@ -255,11 +270,10 @@ asio::awaitable<Status> AsioSession::read_batch(wire::FrameHeader header) {
   auto batch = std::make_unique<IncomingBatch>();
   batch->sequence = header.sequence;
   batch->stream = header.stream;
-  batch->body = bodies_.take(header.body_size_bytes);
-  const std::span<std::byte> body = batch->body.bytes();
-  Status status = co_await read_exactly(body);
-  if (!status.ok()) co_return status;
-  Result<wire::BatchReader> reader = wire::BatchReader::open(body);
+  Result<Body> body = co_await read_body(header);
+  if (!body) co_return body.error();
+  batch->body = std::move(*body);
+  Result<wire::BatchReader> reader = wire::BatchReader::open(batch->body.bytes());
   if (!reader) co_return reader.error();
   batch->reader = *reader;
   uint64_t payload_size_bytes = 0;
@@ -272,7 +286,7 @@ asio::awaitable<Status> AsioSession::read_batch(wire::FrameHeader header) {
     Result<Segment> segment = engine_->allocate_segment(size_bytes);
     if (!segment) co_return segment.error();
     const std::span<std::byte> target = segment->bytes;
-    status = co_await read_exactly(target);
+    Status status = co_await read_payload(target);
     if (!status.ok()) co_return status;
     batch->segments.push_back(std::move(*segment));
   }
@@ -284,11 +298,9 @@ asio::awaitable<Status> AsioSession::read_batch(wire::FrameHeader header) {
 
 asio::awaitable<Status> AsioSession::read_goodbye(wire::FrameHeader header) {
   if (header.payload_size_bytes != 0) co_return invalid("a Goodbye has no payload");
-  std::vector<std::byte> body(header.body_size_bytes);
-  const std::span<std::byte> target(body);
-  Status status = co_await read_exactly(target);
-  if (!status.ok()) co_return status;
-  const Result<wire::Goodbye> goodbye = wire::decode_goodbye(body);
+  const Result<Body> body = co_await read_body(header);
+  if (!body) co_return body.error();
+  const Result<wire::Goodbye> goodbye = wire::decode_goodbye(body->bytes());
   if (!goodbye) co_return goodbye.error();
   if (goodbye->code == Code::kOk) co_return Status();
   co_return Status(Code::kDisconnected, "the client gave up: " + goodbye->message);
@@ -315,7 +327,8 @@ asio::awaitable<Status> AsioSession::write_frames(std::vector<OutgoingFrame>& fr
     if (!payload.empty()) buffers.emplace_back(payload.data(), payload.size());
   }
   if (!crash_report::begin_frame()) co_return Status(Code::kCancelled, "the worker crashed");
-  const auto [error, size_bytes] = co_await asio::async_write(socket_, buffers, kAwait);
+  const auto [error, size_bytes] =
+      co_await asio::async_write(socket_, buffers, all_that_is_left, kAwait);
   crash_report::end_frame();
   co_return error ? to_status(error) : Status();
 }

@@ -26,6 +26,7 @@
 #include <span>
 #include <vector>
 
+#include "server/input_buffer.h"
 #include "server/outbox.h"
 #include "server/session.h"
 #include "wire/frame.h"
@@ -72,7 +73,9 @@ class AsioSession final : public Session, public std::enable_shared_from_this<As
   asio::awaitable<Status> read_batch(wire::FrameHeader header);
   asio::awaitable<Status> read_goodbye(wire::FrameHeader header);
   asio::awaitable<Result<wire::FrameHeader>> read_header();
-  asio::awaitable<Status> read_exactly(std::span<std::byte> target);
+  asio::awaitable<Result<Body>> read_body(wire::FrameHeader header);
+  asio::awaitable<Status> read_payload(std::span<std::byte> target);
+  asio::awaitable<Status> hold(size_t size_bytes);  // Until input_ holds as many.
   asio::awaitable<void> discard_input();
   asio::awaitable<Status> write_frames(std::vector<OutgoingFrame>& frames);
 
@@ -83,7 +86,6 @@ class AsioSession final : public Session, public std::enable_shared_from_this<As
 
   const SessionId id_;
   BatchQueue& queue_;
-  BodyPool& bodies_;
   Outbox outbox_;
   Engine* engine_ = nullptr;
 
@@ -95,9 +97,7 @@ class AsioSession final : public Session, public std::enable_shared_from_this<As
   Event outgoing_{io_};               // There is something to write.
 
   std::chrono::milliseconds linger_deadline_;
-  std::vector<std::byte> input_;  // Bytes read ahead are [input_begin_, input_end_).
-  size_t input_begin_ = 0;
-  size_t input_end_ = 0;
+  InputBuffer input_;           // Bytes read ahead.
   uint64_t last_received_ = 0;  // Sequence of the last batch read.
   std::optional<OutgoingFrame> hello_reply_;
   bool ending_ = false;

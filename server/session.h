@@ -16,7 +16,6 @@
 #include <string>
 
 #include "server/batch_queue.h"
-#include "server/body_pool.h"
 #include "server/engine.h"
 #include "server/work_clock.h"
 
@@ -29,7 +28,6 @@ struct SessionParts {
   int socket;  // Its preamble was read. The session closes it.
   SessionId id;
   BatchQueue& queue;
-  BodyPool& bodies;
   WorkClock& clock;
 };
 

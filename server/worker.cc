@@ -48,13 +48,11 @@ void run_worker(int socket, const SessionId& id, const IoChoice& io,
   int exit_status = EXIT_SUCCESS;
   try {
     BatchQueue queue({});
-    BodyPool bodies;
     WorkClock clock;
-    const Result<std::shared_ptr<Session>> made =
-        make_session({kSocket, id, queue, bodies, clock}, io);
+    const Result<std::shared_ptr<Session>> made = make_session({kSocket, id, queue, clock}, io);
     if (!made) throw std::runtime_error(made.error().message());
     const std::shared_ptr<Session>& session = *made;
-    const std::unique_ptr<Engine> engine = make_engine({*session, bodies, clock});
+    const std::unique_ptr<Engine> engine = make_engine({*session, clock});
     std::thread decoder(decode_loop, std::ref(queue), std::ref(*engine), std::ref(clock));
     session->run(*engine);
     crash_report::let_crash_end_process();

@@ -31,18 +31,18 @@ void BatchDecoder::decode(std::unique_ptr<IncomingBatch> batch) {
   set_stream(batch->stream);
   next_segment_ = 0;
   progress_.open(sequence);
-  const auto shared = std::make_shared<BatchInProgress>(std::move(batch), state_.context.bodies);
+  const std::shared_ptr<IncomingBatch> shared = std::move(batch);
   start_run(shared);
   Status status = decode_records(shared);
   submit_run(status.ok());
   // The queue that bounds what is under way ends here, where streams have queues of their own.
-  if (several_streams_ && (*shared)->size_bytes > kQueuedBatchSizeBytesMax) executor_.drain();
+  if (several_streams_ && shared->size_bytes > kQueuedBatchSizeBytesMax) executor_.drain();
   if (!status.ok() && !state_.ended.exchange(true)) {
     state_.context.sink.failed(status.with_context("batch " + std::to_string(sequence)));
   }
 }
 
-void BatchDecoder::start_run(const std::shared_ptr<BatchInProgress>& batch) {
+void BatchDecoder::start_run(const std::shared_ptr<IncomingBatch>& batch) {
   run_ = std::make_unique<TorchRun>();
   run_->id = ++last_run_id_;
   run_->stream = stream_;
@@ -60,7 +60,7 @@ void BatchDecoder::start_run(const std::shared_ptr<BatchInProgress>& batch) {
 
 void BatchDecoder::submit_run(bool is_last) {
   // The batch's own count, taken when it was opened, is the last run's.
-  if (!is_last) progress_.add_run((*run_->batch)->sequence);
+  if (!is_last) progress_.add_run(run_->batch->sequence);
   executor_.submit(std::move(run_));
 }
 
@@ -105,8 +105,8 @@ void BatchDecoder::note_use(Slot& slot, bool writes) {
 
 // ---- Records ------------------------------------------------------------------------------------
 
-Status BatchDecoder::decode_records(const std::shared_ptr<BatchInProgress>& batch) {
-  wire::BatchReader& reader = (*batch)->reader;
+Status BatchDecoder::decode_records(const std::shared_ptr<IncomingBatch>& batch) {
+  wire::BatchReader& reader = batch->reader;
   RGPU_RETURN_IF_ERROR(define_templates(reader));
   const uint32_t count = reader.record_count();
   for (uint32_t i = 0; i < count; ++i) {
@@ -129,7 +129,7 @@ Status BatchDecoder::decode_records(const std::shared_ptr<BatchInProgress>& batc
     step.handles_begin = static_cast<uint32_t>(run_->handles.size());
     const Status status = record->number >= wire::kFirstTemplate
                               ? decode_op(reader, record->number, step)
-                              : decode_command(**batch, record->number, step);
+                              : decode_command(*batch, record->number, step);
     if (!status.ok()) return status.with_context("record " + std::to_string(i));
     if (stream == stream_) run_->steps.push_back(step);
     if (stream == stream_ && run_->steps.size() < kStepsPerRunMax) continue;

@@ -27,7 +27,7 @@ class BatchDecoder {
   void decode(std::unique_ptr<IncomingBatch> batch);
 
  private:
-  [[nodiscard]] Status decode_records(const std::shared_ptr<BatchInProgress>& batch);
+  [[nodiscard]] Status decode_records(const std::shared_ptr<IncomingBatch>& batch);
   [[nodiscard]] Status define_templates(wire::BatchReader& reader);
   [[nodiscard]] Status decode_op(wire::BatchReader& reader, uint32_t number, Step& step);
   [[nodiscard]] Status decode_command(IncomingBatch& batch, uint32_t number, Step& step);
@@ -37,7 +37,7 @@ class BatchDecoder {
   void note_use(Slot& slot, bool writes);
   void run_after(const Slot::Use& use);
   void set_stream(uint32_t stream);
-  void start_run(const std::shared_ptr<BatchInProgress>& batch);
+  void start_run(const std::shared_ptr<IncomingBatch>& batch);
   void submit_run(bool is_last);
 
   EngineState& state_;

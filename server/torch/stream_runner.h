@@ -34,22 +34,6 @@ struct Step {
 
 using OpPlans = std::vector<std::unique_ptr<const OpPlan>>;
 
-// A batch under way; its body goes back to the pool when the last run is done.
-class BatchInProgress {
- public:
-  BatchInProgress(std::unique_ptr<IncomingBatch> batch, BodyPool& bodies)
-      : batch_(std::move(batch)), bodies_(bodies) {}
-  ~BatchInProgress() { bodies_.give(std::move(batch_->body)); }
-  BatchInProgress(const BatchInProgress&) = delete;
-  BatchInProgress& operator=(const BatchInProgress&) = delete;
-  [[nodiscard]] IncomingBatch& operator*() noexcept { return *batch_; }
-  [[nodiscard]] IncomingBatch* operator->() noexcept { return batch_.get(); }
-
- private:
-  std::unique_ptr<IncomingBatch> batch_;
-  BodyPool& bodies_;
-};
-
 class StreamRunner;
 
 class TorchRun final : public Run {
@@ -57,7 +41,7 @@ class TorchRun final : public Run {
   void execute() override;
 
   StreamRunner* runner = nullptr;
-  std::shared_ptr<BatchInProgress> batch;
+  std::shared_ptr<IncomingBatch> batch;
   std::shared_ptr<const OpPlans> plans;  // What `steps` point into.
   std::vector<Step> steps;
   std::vector<SlotPtr> handles;

@@ -64,7 +64,6 @@ void StoreEngine::apply(std::unique_ptr<IncomingBatch> batch) {
   std::vector<OutgoingReply> replies;
   Status status = run(*batch, replies);
   const uint64_t sequence = batch->sequence;
-  context_.bodies.give(std::move(batch->body));
   batch.reset();
   if (status.ok()) {
     context_.sink.complete(replies, sequence);
