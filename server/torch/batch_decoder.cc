@@ -54,10 +54,14 @@ void BatchDecoder::decode(std::unique_ptr<IncomingBatch> batch) {
   set_stream(batch->stream);
   next_segment_ = 0;
   progress_.open(sequence);
-  batch_ =
-      std::make_shared<BatchInProgress>(std::move(batch), state_.context.bodies, queued_bytes_);
+  queued_bytes_.add(batch->size_bytes);
+  batch_ = {batch.release(), [this](IncomingBatch* done) {
+              const size_t size_bytes = done->size_bytes;
+              delete done;
+              queued_bytes_.remove(size_bytes);
+            }};
   start_run();
-  Status status = decode_records(**batch_);
+  Status status = decode_records(*batch_);
   submit_run(status.ok());
   batch_.reset();
   if (!status.ok() && !state_.ended.exchange(true)) {
@@ -83,7 +87,7 @@ void BatchDecoder::start_run() {
 
 void BatchDecoder::submit_run(bool is_last) {
   // The batch's own count, taken when it was opened, is the last run's.
-  if (!is_last) progress_.add_run((*run_->batch)->sequence);
+  if (!is_last) progress_.add_run(run_->batch->sequence);
   executor_.submit(std::move(run_));
 }
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/executor.h"
+#include "server/queued_bytes.h"
 #include "server/torch/engine_state.h"
 #include "server/torch/geometry.h"
 #include "server/torch/handle_table.h"
@@ -56,8 +57,8 @@ class BatchDecoder {
   std::unique_ptr<DeviceEvents> device_events_;  // Of an accelerator.
   QueuedBytes queued_bytes_;
   std::unordered_map<uint32_t, std::unique_ptr<StreamRunner>> runners_;
-  std::shared_ptr<BatchInProgress> batch_;  // The one being decoded,
-  std::unique_ptr<TorchRun> run_;           // and its run being filled.
+  std::shared_ptr<IncomingBatch> batch_;  // The one being decoded,
+  std::unique_ptr<TorchRun> run_;         // and its run being filled.
   std::vector<wire::Handle> record_handles_;
   uint32_t stream_ = 0;
   // Uses are noted only from the moment a second stream is used. What ran before did so on

@@ -72,7 +72,7 @@ void StreamRunner::execute(TorchRun& run) {
   }
   run.handles.clear();
   if (state_.ended) return;
-  const uint64_t applied = progress_.close_one((*run.batch)->sequence);
+  const uint64_t applied = progress_.close_one(run.batch->sequence);
   state_.context.sink.complete(replies_, applied);
   replies_.clear();
 }
@@ -97,7 +97,7 @@ Status StreamRunner::command(const Step& step, TorchRun& run) {
       allocate(step, *slot);
       return {};
     case wire::Command::kUpload:
-      return upload(step, *slot, (*run.batch)->segments[step.segment]);
+      return upload(step, *slot, run.batch->segments[step.segment]);
     case wire::Command::kFetch:
       return fetch(step, slot);
     case wire::Command::kSync:

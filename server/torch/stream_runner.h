@@ -13,7 +13,6 @@
 
 #include "server/engine.h"
 #include "server/executor.h"
-#include "server/queued_bytes.h"
 #include "server/torch/engine_state.h"
 #include "server/torch/op_launch.h"
 #include "server/torch/progress.h"
@@ -35,29 +34,6 @@ struct Step {
 
 using OpPlans = std::vector<std::unique_ptr<const OpPlan>>;
 
-// A batch under way; its body goes back to the pool when the last run is done.
-class BatchInProgress {
- public:
-  // Waits while too many bytes are queued.
-  BatchInProgress(std::unique_ptr<IncomingBatch> batch, BodyPool& bodies, QueuedBytes& queued)
-      : batch_(std::move(batch)), bodies_(bodies), queued_(queued) {
-    queued_.add(batch_->size_bytes);
-  }
-  ~BatchInProgress() {
-    bodies_.give(std::move(batch_->body));
-    queued_.remove(batch_->size_bytes);
-  }
-  BatchInProgress(const BatchInProgress&) = delete;
-  BatchInProgress& operator=(const BatchInProgress&) = delete;
-  [[nodiscard]] IncomingBatch& operator*() noexcept { return *batch_; }
-  [[nodiscard]] IncomingBatch* operator->() noexcept { return batch_.get(); }
-
- private:
-  std::unique_ptr<IncomingBatch> batch_;
-  BodyPool& bodies_;
-  QueuedBytes& queued_;
-};
-
 class StreamRunner;
 
 class TorchRun final : public Run {
@@ -65,7 +41,7 @@ class TorchRun final : public Run {
   void execute() override;
 
   StreamRunner* runner = nullptr;
-  std::shared_ptr<BatchInProgress> batch;
+  std::shared_ptr<IncomingBatch> batch;
   std::shared_ptr<const OpPlans> plans;  // What `steps` point into.
   std::vector<Step> steps;
   std::vector<SlotPtr> handles;
