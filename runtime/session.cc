@@ -78,7 +78,8 @@ Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options)
   auto io = std::make_unique<boost::asio::io_context>(1);
   auto core = std::make_shared<SessionCore>(options, *std::move(policy));
   Result<boost::asio::ip::tcp::socket> socket =
-      connect_tcp(*io, core->peer, options.connect_timeout);
+      options.socket < 0 ? connect_tcp(*io, core->peer, options.connect_timeout)
+                         : adopt_socket(*io, options.socket);
   if (!socket) return socket.error();
   auto state = std::make_shared<State>();
   state->core = core;

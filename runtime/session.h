@@ -29,6 +29,7 @@ using wire::Handle;
 struct SessionOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 9720;
+  int socket = -1;  // A connected stream socket to use instead; the session closes it.
   std::string client_version;
   std::string torch_version;
   std::string flush_policy = "adaptive";

@@ -131,4 +131,17 @@ Result<tcp::socket> connect_tcp(asio::io_context& io, const Peer& peer,
   return socket;
 }
 
+Result<tcp::socket> adopt_socket(asio::io_context& io, int socket) {
+  tcp::socket adopted(io);
+  error_code error;
+  // The family named here decides no more than the type of the addresses, which nobody asks for.
+  adopted.assign(tcp::v4(), socket, error);
+  if (error) {
+    return Status(Code::kInvalidArgument, "SessionOptions::socket, " + std::to_string(socket) +
+                                              ", cannot be used: " + error.message());
+  }
+  set_options(adopted);
+  return adopted;
+}
+
 }  // namespace rgpu

@@ -1,6 +1,7 @@
 // Transport: from a host name to a connected TCP socket.
 //
 // Threading: connect_tcp() runs `io` on the calling thread; nobody else may run it meanwhile.
+//            adopt_socket() takes over a socket that somebody else connected.
 // Errors:    kDisconnected; the message names host and port and what to do next, in one line.
 #pragma once
 
@@ -27,5 +28,7 @@ struct Peer {
 [[nodiscard]] Result<boost::asio::ip::tcp::socket> connect_tcp(boost::asio::io_context& io,
                                                                const Peer& peer,
                                                                std::chrono::milliseconds timeout);
+[[nodiscard]] Result<boost::asio::ip::tcp::socket> adopt_socket(boost::asio::io_context& io,
+                                                                int socket);
 
 }  // namespace rgpu

@@ -85,6 +85,18 @@ void AsioSession::spawn(asio::awaitable<void> task) {
   });
 }
 
+void AsioSession::close() {
+  // Whatever still waits is told that it is over; the coroutines hold the session until then.
+  boost::system::error_code ignored;
+  socket_.close(ignored);
+  signals_.close(ignored);
+  deadline_.cancel();
+  room_.set();
+  outgoing_.set();
+  io_.restart();
+  io_.run();
+}
+
 // ---- The end ------------------------------------------------------------------------------------
 
 void AsioSession::end(Status reason, Farewell farewell) {

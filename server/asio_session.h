@@ -52,6 +52,7 @@ class AsioSession final : public Session, public std::enable_shared_from_this<As
   explicit AsioSession(const SessionParts& parts);
   ~AsioSession() override;
   void run(Engine& engine) override;
+  void close() override;
 
   void complete(std::span<OutgoingReply> replies, uint64_t applied_sequence) override;
   void failed(Status reason) override;

@@ -4,9 +4,9 @@
 // io_uring. All of a worker that names Asio types is there; here is none.
 //
 // Threading: run() is the network thread. complete() and failed() may be called from any thread.
-// Lifetime:  what SessionParts names outlives the session. Destroyed after run() returned, or
-// never. Errors:    whatever a correct client cannot have sent ends the session with a Goodbye that
-// says
+// Lifetime:  what SessionParts names outlives the session, which ends after close(), or with its
+//            process.
+// Errors:    whatever a correct client cannot have sent ends the session with a Goodbye that says
 //            why, followed by a lingering close so that the client gets to read it.
 #pragma once
 
@@ -35,6 +35,8 @@ class Session : public EngineSink {
  public:
   // Returns when the session is over and its last bytes are out or given up.
   virtual void run(Engine& engine) = 0;
+  // After run(): closes the socket and lets go of the session. A process that ends need not.
+  virtual void close() = 0;
 };
 
 // Called in the process that runs the session, after its fork, with SIGTERM and SIGINT blocked.

@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "server/executor.h"
+#include "server/progress.h"
 #include "server/queued_bytes.h"
 #include "server/torch/engine_state.h"
 #include "server/torch/geometry.h"
 #include "server/torch/handle_table.h"
-#include "server/torch/progress.h"
 #include "server/torch/stream_runner.h"
 
 namespace rgpu::server {

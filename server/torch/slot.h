@@ -18,7 +18,7 @@
 #include <mutex>
 #include <vector>
 
-#include "server/torch/event_mark.h"
+#include "server/event_mark.h"
 #include "server/torch/geometry.h"
 #include "wire/messages.h"
 

@@ -13,9 +13,10 @@
 
 #include "server/engine.h"
 #include "server/executor.h"
+#include "server/progress.h"
+#include "server/torch/device_events.h"
 #include "server/torch/engine_state.h"
 #include "server/torch/op_launch.h"
-#include "server/torch/progress.h"
 #include "wire/batch.h"
 
 namespace rgpu::server {

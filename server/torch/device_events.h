@@ -1,47 +1,22 @@
-// EventMark: one recording of an event, and who asked when it is reached.
 // DeviceEvents: reaches the marks of an accelerator, whose work goes on after it was launched.
 //
-// Threading: reach() is called once, by the stream's thread or DeviceEvents' own; ask() by the
-//            decode thread. DeviceEvents::add() by the decode thread.
-// Lifetime:  whoever may still reach or ask holds a reference.
-// Errors:    ask() returns kExhausted when kRequestsMax are waiting.
+// Threading: add() is the decode thread's; marks are reached on a thread of its own.
+// Errors:    a device that failed says so to every later op; its events count as reached.
 #pragma once
 
 #include <c10/core/Device.h>
 #include <c10/core/Event.h>
 
 #include <condition_variable>
-#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <thread>
-#include <vector>
 
-#include "server/engine.h"
-#include "server/torch/progress.h"
-#include "wire/status.h"
+#include "server/event_mark.h"
+#include "server/progress.h"
 
 namespace rgpu::server {
-
-class EventMark {
- public:
-  static constexpr size_t kRequestsMax = 1024;  // As many as a client may have pending.
-
-  // All before it is done, at this time. The replies to those who asked.
-  [[nodiscard]] std::vector<OutgoingReply> reach(int64_t time_ns);
-  // The reply, if it was reached already; otherwise reach() returns it. kExhausted.
-  [[nodiscard]] Result<std::optional<OutgoingReply>> ask(uint64_t request);
-
- private:
-  std::mutex mutex_;
-  std::optional<int64_t> time_ns_;
-  std::vector<uint64_t> requests_;
-};
-
-// The clock of the CPU's marks.
-[[nodiscard]] int64_t event_time_ns() noexcept;
 
 class DeviceEvents {
  public:

@@ -1,4 +1,4 @@
-#include "server/torch/progress.h"
+#include "server/progress.h"
 
 namespace rgpu::server {
 
