@@ -24,7 +24,6 @@ _HEADERS = {
     "flatbuffers/flatbuffers.h": "libflatbuffers-dev",
     "boost/asio.hpp": "libboost1.81-dev",
     "liburing.h": "liburing-dev",
-    "mimalloc.h": "libmimalloc-dev",
     "spdlog/spdlog.h": "libspdlog-dev",
     "CLI/CLI.hpp": "libcli11-dev",
     "xxhash.h": "libxxhash-dev",
