@@ -121,9 +121,19 @@ Status Listener::open() {
   if (!error) acceptor_.set_option(tcp::acceptor::reuse_address(true), error);
   if (!error) acceptor_.bind({address, options_.port}, error);
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (!error && options_.exit_with_stdin) return watch_stdin();
   if (!error) return {};
   return {Code::kInvalidArgument, "cannot listen on " + options_.bind_address + ":" +
                                       std::to_string(options_.port) + ": " + error.message()};
+}
+
+Status Listener::watch_stdin() {
+  boost::system::error_code error;
+  stdin_.assign(dup(STDIN_FILENO), error);
+  if (!error) return {};
+  return {Code::kInvalidArgument,
+          "--exit-with-stdin needs a pipe, a socket or a terminal as standard input: " +
+              error.message()};
 }
 
 uint16_t Listener::port() const { return acceptor_.local_endpoint().port(); }
@@ -131,6 +141,7 @@ uint16_t Listener::port() const { return acceptor_.local_endpoint().port(); }
 void Listener::run() {
   spawn(accept_loop(shared_from_this()));
   spawn(signal_loop(shared_from_this()));
+  if (stdin_.is_open()) spawn(stdin_loop(shared_from_this()));
   io_.run();
 }
 
@@ -226,6 +237,19 @@ asio::awaitable<void> Listener::signal_loop(std::shared_ptr<Listener> self) {
     if (info.ssi_signo != SIGCHLD) self->stop();
     self->reap_workers();
   }
+}
+
+// What arrives is of no interest; an error, such as a terminal's hangup, is the end as well.
+asio::awaitable<void> Listener::stdin_loop(std::shared_ptr<Listener> self) {
+  std::array<std::byte, 256> discarded;
+  for (;;) {
+    const auto buffer = asio::buffer(discarded);
+    const auto [error, size_bytes] = co_await self->stdin_.async_read_some(buffer, kAwait);
+    if (error) break;
+  }
+  spdlog::info("standard input has ended");
+  self->stop();
+  self->reap_workers();
 }
 
 void Listener::stop() {

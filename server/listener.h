@@ -1,10 +1,10 @@
 // Listener: accepts connections, reads their preamble, and forks a worker for each good one.
 //
 // Threading: one thread, the process's only one, so that fork() is safe without exec().
-// Lifetime:  run() returns after SIGTERM or SIGINT, when all workers have ended.
+// Lifetime:  run() returns after SIGTERM, SIGINT or the end of standard input (if that is asked
+//            for), when all workers have ended.
 // Errors:    a bad preamble is answered with a Goodbye that says why. A worker's death is logged
-// and
-//            is no concern of any other session.
+//            and is no concern of any other session.
 #pragma once
 
 #include <sys/types.h>
@@ -39,9 +39,11 @@ class Listener : public std::enable_shared_from_this<Listener> {
  private:
   static asio::awaitable<void> accept_loop(std::shared_ptr<Listener> self);
   static asio::awaitable<void> signal_loop(std::shared_ptr<Listener> self);
+  static asio::awaitable<void> stdin_loop(std::shared_ptr<Listener> self);
   static asio::awaitable<void> prove(std::shared_ptr<Listener> self, asio::ip::tcp::socket socket);
   void spawn(asio::awaitable<void> task);
 
+  [[nodiscard]] Status watch_stdin();
   [[nodiscard]] bool start_worker(asio::ip::tcp::socket& socket);
   void reap_workers();
   void stop();
@@ -52,8 +54,9 @@ class Listener : public std::enable_shared_from_this<Listener> {
   asio::io_context io_{1};
   asio::ip::tcp::acceptor acceptor_{io_};
   asio::posix::stream_descriptor signals_{io_};
-  asio::steady_timer proven_{io_};  // Cancelled when a connection is proven or given up.
-  asio::steady_timer grace_{io_};   // Of the workers, at the end.
+  asio::posix::stream_descriptor stdin_{io_};  // Open with Options::exit_with_stdin only.
+  asio::steady_timer proven_{io_};             // Cancelled when a connection is proven or given up.
+  asio::steady_timer grace_{io_};              // Of the workers, at the end.
   std::map<pid_t, SessionId> workers_;
   uint32_t unproven_ = 0;
   bool stopping_ = false;

@@ -12,6 +12,7 @@
 #include "server/listener.h"
 #include "server/options.h"
 #include "server/torch/torch_engine.h"
+#include "wire/frame.h"
 
 namespace {
 
@@ -53,8 +54,10 @@ int main(int argc, char** argv) {
     spdlog::error("{}", opened.message());
     return EXIT_FAILURE;
   }
-  std::printf("rgpu-opserver listening on %s:%u (device %s, PyTorch %s)\n",
-              options.bind_address.c_str(), listener->port(), device->c_str(), torch_version());
+  // rgpu-run reads this line, also of servers of other versions: only ever add to its end.
+  std::printf("rgpu-opserver listening on %s:%u (device %s, PyTorch %s, rgpu %s, protocol %u)\n",
+              options.bind_address.c_str(), listener->port(), device->c_str(), torch_version(),
+              RGPU_VERSION, rgpu::wire::kProtocolVersion);
   std::fflush(stdout);
   listener->run();
   return EXIT_SUCCESS;

@@ -34,6 +34,9 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->capture_default_str();
   app.add_flag("--exit-with-parent", options.exit_with_parent,
                "End when the process that started this one ends");
+  app.add_flag(
+      "--exit-with-stdin", options.exit_with_stdin,
+      "End when standard input does; for one started over ssh, whose input the channel is");
   try {
     app.parse(argc, argv);
     parsed.run = true;

@@ -16,6 +16,7 @@ struct Options {
   uint32_t sessions_max = 64;
   std::string log_level = "info";
   bool exit_with_parent = false;
+  bool exit_with_stdin = false;
 };
 
 struct ParsedOptions {

@@ -2,6 +2,7 @@
 
 import hashlib
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from devtool import machine
@@ -51,18 +52,32 @@ def build_and_install() -> Path:
 
 def _pip_install(folder: Path) -> None:
     """Make the wheel in the build tree that is already built, and install it."""
-    settings = {
-        "build-dir": str(folder),
-        "cmake.build-type": "RelWithDebInfo",
-        "cmake.define.RGPU_TESTS": "ON",
-        "cmake.define.RGPU_BENCH": "ON",
-        "cmake.define.RGPU_WERROR": "ON",
-        "install.strip": "true",
-    }
+    wheel = make_wheel(
+        folder,
+        folder / "wheel",
+        {
+            "cmake.build-type": "RelWithDebInfo",
+            "cmake.define.RGPU_TESTS": "ON",
+            "cmake.define.RGPU_BENCH": "ON",
+            "cmake.define.RGPU_WERROR": "ON",
+        },
+    )
     run_logged(
-        "pip install .",
+        "pip install rgpu",
         [PYTHON, "-m", "pip", "install", "--no-input", "--disable-pip-version-check",
-         "--no-build-isolation", "--no-deps", "--force-reinstall",
+         "--no-deps", "--force-reinstall", wheel],
+    )  # fmt: skip
+
+
+def make_wheel(folder: Path, out: Path, settings: Mapping[str, str]) -> Path:
+    """Build the wheel in the build tree `folder`, stripped, as the only one in `out`; its path."""
+    for old in out.glob("*.whl"):
+        old.unlink()
+    settings = {"build-dir": str(folder), "install.strip": "true", **settings}
+    run_logged(
+        "pip wheel",
+        [PYTHON, "-m", "pip", "wheel", "--no-input", "--disable-pip-version-check",
+         "--no-build-isolation", "--no-deps", "--wheel-dir", out,
          *(f"--config-settings={name}={value}" for name, value in settings.items()), "."],
         env={
             **machine.tool_environment(),
@@ -71,12 +86,15 @@ def _pip_install(folder: Path) -> None:
             "CMAKE_BUILD_PARALLEL_LEVEL": str(machine.jobs()),
         },
     )  # fmt: skip
+    (wheel,) = out.glob("*.whl")
+    return wheel
 
 
 def _install_inputs(folder: Path) -> str:
     """A hash of everything that ends in the installed package."""
     digest = hashlib.sha256()
     sources = [ROOT / "pyproject.toml", ROOT / "README.md"]
+    sources += [ROOT / "LICENSE", ROOT / "THIRD_PARTY_NOTICES"]
     for package in ("rgpu", "rgpu_launch"):
         sources += sorted((ROOT / "python" / package).rglob("*.py*"))
     for path in sources:

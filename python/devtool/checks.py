@@ -45,6 +45,7 @@ def test(everything: bool, only: str | None) -> int:
     broken: list[str] = []
     folder = build.build_and_install()
     ensure_group("test")
+    machine.ensure_test_packages()
     _ctest("dev", folder, everything, only, total)
     try:
         _ctest("asan", build.build_preset("asan"), everything, only, total)

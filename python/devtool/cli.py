@@ -24,6 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     bench = commands.add_parser("bench", help="build, then run the benchmarks")
     bench.add_argument("-k", metavar="NAME", help="only benchmarks whose names match NAME")
     bench.add_argument("--report", action="store_true", help="write a table as well")
+    commands.add_parser("wheel", help="make the wheel for other machines in dist/")
     lint = commands.add_parser("lint", help="formatting, linters, each header alone")
     lint.add_argument("--fix", action="store_true", help="change the files where that is possible")
     lint.add_argument("--all", action="store_true", help="lint the code that includes torch, too")
@@ -42,7 +43,7 @@ def _demo(arguments: list[str]) -> int:
 
 
 def _clean(everything: bool) -> int:
-    for name in ("build", ".dev", "demo-report", *([".venv"] if everything else [])):
+    for name in ("build", ".dev", "dist", "demo-report", *([".venv"] if everything else [])):
         if (ROOT / name).exists():
             say(f"removing {name}/")
             shutil.rmtree(ROOT / name)
@@ -50,7 +51,7 @@ def _clean(everything: bool) -> int:
 
 
 def _dispatch(options: argparse.Namespace, rest: list[str]) -> int:
-    from devtool import bench, build, checks, lint
+    from devtool import bench, build, checks, lint, wheel
 
     match options.command:
         case "setup":
@@ -67,6 +68,9 @@ def _dispatch(options: argparse.Namespace, rest: list[str]) -> int:
             return _demo(rest)
         case "bench":
             return bench.bench(options.report, options.k)
+        case "wheel":
+            wheel.wheel()
+            return 0
         case "lint":
             return lint.lint(options.fix, options.all)
         case _:

@@ -31,6 +31,8 @@ _HEADERS = {
     "gmock/gmock.h": "libgmock-dev",
     "benchmark/benchmark.h": "libbenchmark-dev",
 }
+# What the tests of rgpu-run --host need: a real sshd, which they run as a process of their own.
+_SSH_PACKAGES = ["openssh-client", "openssh-server"]
 _OPTIONAL = {"ccache", "pkg-config"}  # Where there is no apt.
 _CMAKE_MIN = (3, 25)
 _LOCK = ("-o", "DPkg::Lock::Timeout=300")  # Seconds to wait for another apt.
@@ -41,9 +43,26 @@ def ensure_packages() -> None:
     if shutil.which("apt-get") is None or shutil.which("dpkg-query") is None:
         _check_by_hand()
         return
-    missing = _missing_packages()
-    if not missing:
+    if missing := _missing_packages():
+        _apt_install(missing)
+        if still := _missing_packages():
+            raise DevError(f"apt-get succeeded, yet these are not installed: {' '.join(still)}")
+
+
+def ensure_test_packages() -> None:
+    """Install ssh and sshd, where that starts no service; without them their tests are skipped."""
+    path = f"{os.environ.get('PATH', '')}{os.pathsep}/usr/sbin"
+    if shutil.which("ssh", path=path) and shutil.which("sshd", path=path):
         return
+    # Where systemd runs, Debian's package would have this machine listen on port 22 from now on.
+    serves = Path("/run/systemd/system").exists()
+    if serves or shutil.which("apt-get") is None or _as_root() is None:
+        say("no sshd, so the tests of rgpu-run --host are skipped (Debian: openssh-server)")
+        return
+    _apt_install(_SSH_PACKAGES)
+
+
+def _apt_install(missing: list[str]) -> None:
     command = _as_root()
     if command is None:
         raise DevError(
@@ -67,8 +86,6 @@ def ensure_packages() -> None:
         env=env,
         ask=ask,
     )  # fmt: skip
-    if still := _missing_packages():
-        raise DevError(f"apt-get succeeded, yet these are not installed: {' '.join(still)}")
 
 
 def tool_environment() -> dict[str, str]:

@@ -3,6 +3,7 @@
 rgpu-run --local python train.py             a private server on this machine
 rgpu-run --local --rtt-ms 80 --mbit 100 …    the same, behind an emulated WAN link
 rgpu-run --server gpu-host:9720 …            a server that is already there
+rgpu-run --host user@gpu-host …              a private server there, through an SSH tunnel
 """
 
 import argparse
@@ -16,29 +17,41 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
+from rgpu_launch import ssh_server
 from rgpu_launch.services import Service, ServiceError, start_opserver, start_relay
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# The options that do not go with every way to a server.
+_GOES_WITH = {
+    **dict.fromkeys(("rtt_ms", "mbit"), ("local",)),
+    **dict.fromkeys(("device", "threads", "verbose"), ("local", "host")),
+    **dict.fromkeys(ssh_server.OPTIONS, ("host",)),
+}
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # As a shell has it.
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="rgpu-run",
-        usage="rgpu-run (--local | --server HOST:PORT) [options] PROGRAM [ARGUMENT …]",
+        usage="rgpu-run (--local | --server HOST:PORT | --host [USER@]HOST) [options] "
+        "PROGRAM [ARGUMENT …]",
         description='Runs PROGRAM with device="rgpu" on a server of its own, or on the one named.',
         allow_abbrev=False,
     )
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument("--local", action="store_true", help="start a private server on loopback")
     where.add_argument("--server", metavar="HOST:PORT", help="use the server at this address")
+    where.add_argument("--host", metavar="[USER@]HOST", help="start a private server there, by ssh")
     link = parser.add_argument_group("the emulated link (with --local)")
     link.add_argument("--rtt-ms", type=float, metavar="MS", help="round-trip time to emulate")
     link.add_argument("--mbit", type=float, metavar="N", help="rate to emulate, each direction")
-    server = parser.add_argument_group("the private server (with --local)")
+    server = parser.add_argument_group("the private server (with --local or --host)")
     server.add_argument("--device", choices=["auto", "cuda", "cpu"], help="default: auto")
     server.add_argument("--threads", type=int, metavar="N", help="its threads a kernel")
-    server.add_argument("--verbose", action="store_true", help="show its log on stderr")
+    server.add_argument(
+        "--verbose", action="store_true", default=None, help="show its log on stderr"
+    )
+    ssh_server.add_arguments(parser)
     parser.add_argument("--stats", action="store_true", help="print rgpu.stats() when it ends")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
@@ -46,20 +59,32 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         options.program = options.program[1:]
     if not options.program:
         parser.error("no program given")
+    if wrong := _wrong_combination(options) or _wrong_value(options):
+        parser.error(wrong)
+    return options
+
+
+def _wrong_combination(options: argparse.Namespace) -> str | None:
+    chosen = "local" if options.local else "server" if options.server else "host"
+    for name, places in _GOES_WITH.items():
+        if getattr(options, name) is not None and chosen not in places:
+            word = "-i" if name == "identity" else "-o" if name == "ssh_option" else f"--{name}"
+            with_these = " or ".join(f"--{place}" for place in places)
+            return f"{word.replace('_', '-')} goes with {with_these}"
+    return None
+
+
+def _wrong_value(options: argparse.Namespace) -> str | None:
     if options.server:
-        local_only = ("rtt_ms", "mbit", "device", "threads", "verbose")
-        for name in local_only:
-            if getattr(options, name):
-                parser.error(f"--{name.replace('_', '-')} goes with --local")
         host, _, port = options.server.rpartition(":")
         if not host or not port.isdigit():
-            parser.error(f"--server {options.server}: not HOST:PORT")
+            return f"--server {options.server}: not HOST:PORT"
     for name in ("rtt_ms", "mbit"):
         if (getattr(options, name) or 0) < 0:
-            parser.error(f"--{name.replace('_', '-')} is negative")
+            return f"--{name.replace('_', '-')} is negative"
     if options.threads is not None and options.threads < 1:
-        parser.error("--threads is at least 1")
-    return options
+        return "--threads is at least 1"
+    return ssh_server.check_arguments(options) if options.host is not None else None
 
 
 @contextlib.contextmanager
@@ -68,13 +93,17 @@ def _server(options: argparse.Namespace) -> Iterator[str]:
     if options.server:
         yield options.server
         return
+    if options.host:
+        with ssh_server.remote_server(options) as address:
+            yield address
+        return
     with contextlib.ExitStack() as services:
 
         def keep(service: Service) -> str:
             return services.enter_context(service).address
 
         address = keep(
-            start_opserver(options.device or "auto", options.threads, verbose=options.verbose)
+            start_opserver(options.device or "auto", options.threads, verbose=bool(options.verbose))
         )
         if options.rtt_ms or options.mbit:
             address = keep(
@@ -82,7 +111,7 @@ def _server(options: argparse.Namespace) -> Iterator[str]:
                     address,
                     rtt_ms=options.rtt_ms or 0,
                     mbit=options.mbit or 0,
-                    verbose=options.verbose,
+                    verbose=bool(options.verbose),
                 )
             )
         yield address

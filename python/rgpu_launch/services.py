@@ -1,8 +1,8 @@
-"""Services: a private rgpu-opserver or rgpu-relay, as a child process with an address.
+"""Services: a private rgpu-opserver, rgpu-relay or ssh, as a child process with an address.
 
-A service is started on a free port of the loopback interface and says which one in its first
-line of output. It is in a process group of its own, so that a terminal's Ctrl-C goes to the
-program alone; it is told to end by stop(), and by the kernel should this process be killed.
+A service says in a line of output where it listens (a free port of the loopback interface), or
+that it is ready. A terminal's Ctrl-C goes to the program alone. A service is told to end by
+stop(), and by the kernel should this process be killed.
 """
 
 import contextlib
@@ -21,6 +21,7 @@ from typing import IO, Self
 from rgpu_launch.programs import find_program
 
 _PR_SET_PDEATHSIG = 1
+_LOG_BYTES_MAX = 1 << 20
 _LOG_PREFIX = re.compile(r"^\S+ \S+ \w \[\d+\] ")  # Date, time, level, process.
 _LISTENING = re.compile(r"\blistening on (\S+:\d+)")
 
@@ -29,15 +30,21 @@ class ServiceError(RuntimeError):
     """A service that did not start; one line says why."""
 
 
-def _die_with_parent() -> Callable[[], None] | None:
-    """What a child runs before its program, so that it gets SIGTERM when this process dies."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
+def _before_exec(*, own_group: bool) -> Callable[[], None]:
+    """What a child runs before its program: it gets SIGTERM when this process dies.
+
+    In our process group (it may ask the terminal's user then) it ignores the terminal's signals.
+    """
+    linux = sys.platform.startswith("linux")
+    prctl = ctypes.CDLL(None, use_errno=True).prctl if linux else None
     parent = os.getpid()
 
     def ask() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+        if not own_group:
+            for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_IGN)
+        if prctl is not None:
+            prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:  # It died before we asked.
             os._exit(1)
 
@@ -48,34 +55,55 @@ class Service:
     """One child process that listens on `address` ("127.0.0.1:PORT") until stop()."""
 
     def __init__(
-        self, name: str, arguments: Sequence[str], *, timeout_s: float = 60, verbose: bool = False
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        timeout_s: float | None = 60,
+        verbose: bool = False,
+        expects: re.Pattern[str] = _LISTENING,
+        own_group: bool = True,
+        hold_input: bool = False,
+        when_lost: Callable[["Service"], None] | None = None,
     ) -> None:
         """Start it and wait for its address; ServiceError if there is none after `timeout_s`.
 
-        Its log goes to this process's stderr if `verbose`, otherwise to a file without a name that
-        ends with it; log() reads that.
+        The address is the first group of `expects` in a line of output. Its log goes to this
+        process's stderr if `verbose`, otherwise to a file without a name that ends with it; log()
+        reads that. With `hold_input` its standard input stays open until stop(), which then lets
+        it end by itself. `when_lost` is called, in another thread, if it ends before stop().
         """
         self.name = name
+        self._expects, self._when_lost, self._own_group = expects, when_lost, own_group
+        self._stopping = False
         self._log: IO[str] | None = None if verbose else tempfile.TemporaryFile("w+")  # noqa: SIM115
         self.banner = ""  # Its first line: what it is, and where.
         self.last_line = ""
         self._address: str | None = None
         self._spoke = threading.Event()
         self.process = subprocess.Popen(
-            [str(find_program(name)), *arguments],
-            stdin=subprocess.DEVNULL,
+            command,
+            stdin=subprocess.PIPE if hold_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
             text=True,
-            start_new_session=True,
-            preexec_fn=_die_with_parent(),  # noqa: PLW1509 - ctypes was loaded before the fork
+            errors="replace",
+            start_new_session=own_group,
+            preexec_fn=_before_exec(own_group=own_group),  # noqa: PLW1509 - ctypes is loaded
         )
         self._reader = threading.Thread(target=self._read_output, daemon=True)
         self._reader.start()
-        if not self._spoke.wait(timeout_s) or self._address is None:
+        try:
+            spoke = self._spoke.wait(timeout_s)
+        except BaseException:  # Ctrl-C, or a signal that means the way out.
+            self.process.terminate()
             self.stop()
-            reason = (self.log().strip().splitlines() or ["it gave no address"])[-1]
-            raise ServiceError(f"{name} did not start: {_LOG_PREFIX.sub('', reason)}")
+            raise
+        if not spoke:
+            self.process.terminate()
+        if self._address is None:
+            self.stop()
+            raise ServiceError(f"{name} did not start: {self.last_words()}")
         self.address: str = self._address
 
     def _read_output(self) -> None:
@@ -83,26 +111,46 @@ class Service:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.last_line = line.strip()
-            if self._address is None and (found := _LISTENING.search(line)):
+            if self._address is None and (found := self._expects.search(line)):
                 self._address, self.banner = found[1], line.strip()
                 self._spoke.set()
         self._spoke.set()
+        if self._address is not None and self._when_lost and not self._stopping:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(2)  # ssh closes its output before it writes why it ends.
+            self._when_lost(self)
 
     def log(self) -> str:
-        """What it wrote to stderr so far; empty when verbose."""
+        """What it wrote to stderr so far, of which the last MB; empty when verbose."""
         if self._log is None:
             return ""
-        return os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
+        begin = max(0, os.fstat(self._log.fileno()).st_size - _LOG_BYTES_MAX)
+        return os.pread(self._log.fileno(), _LOG_BYTES_MAX, begin).decode(errors="replace")
+
+    def last_words(self) -> str:
+        """The last line of its log, as the reason of its end."""
+        if self._log is None:
+            return "what it wrote is above"
+        lines = self.log().strip().splitlines() or ["it said nothing"]
+        return _LOG_PREFIX.sub("", lines[-1]).strip()
 
     def stop(self, timeout_s: float = 5) -> int:
         """End it and everything in its group; its exit status. May be called again."""
+        self._stopping = True
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(timeout_s)
         if self.process.poll() is None:
             self.process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(timeout_s)
         # A worker outlives a server that was killed outright: the group goes in any case.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGKILL)
+            if self._own_group:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
         status = self.process.wait()
         self._reader.join(timeout_s)
         return status
@@ -128,7 +176,7 @@ def start_opserver(
     arguments = ["--port", "0", "--device", device]
     if threads is not None:
         arguments += ["--threads", str(threads)]
-    return Service("rgpu-opserver", arguments, verbose=verbose)
+    return _start("rgpu-opserver", arguments, verbose=verbose)
 
 
 def start_relay(to: str, *, rtt_ms: float = 0, mbit: float = 0, verbose: bool = False) -> Service:
@@ -137,4 +185,8 @@ def start_relay(to: str, *, rtt_ms: float = 0, mbit: float = 0, verbose: bool = 
     Zero is no delay, and no cap.
     """
     arguments = ["--to", to, "--rtt-ms", f"{rtt_ms:g}", "--mbit", f"{mbit:g}"]
-    return Service("rgpu-relay", arguments, verbose=verbose)
+    return _start("rgpu-relay", arguments, verbose=verbose)
+
+
+def _start(name: str, arguments: Sequence[str], *, verbose: bool) -> Service:
+    return Service(name, [str(find_program(name)), *arguments], verbose=verbose)

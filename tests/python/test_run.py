@@ -157,7 +157,7 @@ def test_stats_are_printed_at_the_end():
     ("arguments", "status", "says"),
     [
         (["--local"], 2, "no program given"),
-        (["ls"], 2, "one of the arguments --local --server is required"),
+        (["ls"], 2, "one of the arguments --local --server --host is required"),
         (["--local", "no-such-program"], 127, "rgpu-run: no-such-program: not found"),
         (["--local", "/etc/passwd"], 126, "rgpu-run: /etc/passwd: not executable"),
         (["--server", "nowhere", "ls"], 2, "not HOST:PORT"),
