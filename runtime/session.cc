@@ -71,10 +71,14 @@ Session::~Session() {
 
 Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options) {
   RGPU_RETURN_IF_ERROR(check_options(options));
-  Result<std::unique_ptr<FlushPolicy>> policy = make_flush_policy(options.flush_policy);
-  if (!policy) return policy.error();
+  std::shared_ptr<FlushPolicy> policy = options.policy;
+  if (policy == nullptr) {
+    Result<std::unique_ptr<FlushPolicy>> named = make_flush_policy(options.flush_policy);
+    if (!named) return named.error();
+    policy = *std::move(named);
+  }
   auto io = std::make_unique<boost::asio::io_context>(1);
-  auto core = std::make_shared<SessionCore>(options, *std::move(policy));
+  auto core = std::make_shared<SessionCore>(options, std::move(policy));
   Result<boost::asio::ip::tcp::socket> socket =
       connect_tcp(*io, core->peer, options.connect_timeout);
   if (!socket) return socket.error();
@@ -239,9 +243,14 @@ Status Session::set_flush_policy(std::string_view name) {
   Result<std::unique_ptr<FlushPolicy>> policy = make_flush_policy(name);
   if (!policy) return policy.error();
   if (!alive()) return status();
-  state_->core->queue.set_policy(*std::move(policy));
-  state_->connection->wake();
+  set_flush_policy(std::shared_ptr<FlushPolicy>(*std::move(policy)));
   return {};
+}
+
+void Session::set_flush_policy(std::shared_ptr<FlushPolicy> policy) {
+  RGPU_CHECK(policy != nullptr);
+  state_->core->queue.set_policy(std::move(policy));
+  if (alive()) state_->connection->wake();
 }
 
 std::string Session::flush_policy() const { return state_->core->queue.policy()->name(); }

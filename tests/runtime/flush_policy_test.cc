@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "records_policy.h"
+#include "tests/runtime/session_fixture.h"
+
 namespace rgpu {
 namespace {
 
@@ -118,6 +121,48 @@ TEST(FlushPolicy, OnlyThoseThatSendByTheClockLinger) {
   EXPECT_EQ(make("sync")->linger().count(), 0);
   EXPECT_EQ(make("bytes=100")->linger().count(), 0);
   EXPECT_GT(make("adaptive")->linger().count(), 0);
+}
+
+// The example of docs/flush-policies.md.
+TEST(FlushPolicy, ARegisteredOneIsKnownByItsName) {
+  ASSERT_FALSE(make_flush_policy("records=3"));
+  const Status registered = register_records_policy();
+  ASSERT_TRUE(registered) << registered.message();
+  EXPECT_EQ(make("records=3")->name(), "records=3");
+  EXPECT_EQ(make("records=3")->decide(pending(2)).action, Action::kPark);
+  EXPECT_EQ(make("records=3")->decide(pending(3)).action, Action::kSend);
+  EXPECT_EQ(make_flush_policy("records=x").error().message(), "records=N needs a number above 0");
+  EXPECT_FALSE(make_flush_policy("records"));
+  EXPECT_NE(make_flush_policy("nothing").error().message().find("records"), std::string::npos);
+}
+
+TEST(FlushPolicy, ATakenOrStrangeNameIsNotRegistered) {
+  const auto none = [](std::string_view) -> Result<std::unique_ptr<FlushPolicy>> {
+    return std::unique_ptr<FlushPolicy>();
+  };
+  for (const char* name : {"sync", "bytes", "adaptive", "", "Mine", "a=b", "a b"}) {
+    EXPECT_EQ(register_flush_policy(name, none).code(), Code::kInvalidArgument) << name;
+  }
+  EXPECT_FALSE(register_flush_policy("nobody", nullptr));
+  ASSERT_TRUE(register_flush_policy("empty", none));
+  EXPECT_FALSE(register_flush_policy("empty", none));
+  EXPECT_FALSE(make_flush_policy("empty"));  // A factory that makes nothing.
+}
+
+class PolicyObjectTest : public testing::SessionTest {};
+
+TEST_F(PolicyObjectTest, ASessionAsksTheObjectItWasGiven) {
+  SessionOptions with_object = options();
+  with_object.policy = std::make_shared<RecordsPolicy>(2);
+  start(with_object);
+  EXPECT_EQ(session_->flush_policy(), "records=2");
+  ASSERT_TRUE(allocate(1));
+  EXPECT_TRUE(server_.quiet());
+  ASSERT_TRUE(allocate(2));
+  EXPECT_EQ(server_.read_batch().records.size(), 2u);
+  session_->set_flush_policy(std::make_shared<RecordsPolicy>(1));
+  ASSERT_TRUE(allocate(3));
+  EXPECT_EQ(server_.read_batch().records.size(), 1u);
 }
 
 }  // namespace
