@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/connection.h"
+#include "runtime/recorder.h"
 #include "runtime/session_core.h"
 #include "runtime/wait.h"
 #include "wire/limits.h"
@@ -54,6 +55,7 @@ struct Session::State {
 
   std::shared_ptr<SessionCore> core;
   std::shared_ptr<Connection> connection;
+  std::unique_ptr<Recorder> recorder;  // nullptr: not recorded.
   std::atomic<Handle> next_handle{1};
   std::atomic<bool> forked{false};
 };
@@ -85,6 +87,7 @@ Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options)
   auto state = std::make_shared<State>();
   state->core = core;
   state->connection = std::make_shared<Connection>(core, std::move(io), *std::move(socket));
+  state->recorder = Recorder::open(options);
   state->connection->start();
   return std::shared_ptr<Session>(new Session(std::move(state)));
 }
@@ -97,10 +100,13 @@ Result<wire::HelloReply> Session::server_info(WaitObserver& observer) {
     const std::lock_guard lock(handshake.mutex);
     if (handshake.reply) return *handshake.reply;
   }
+  const RecordedCall call(state_->recorder.get());
   counted.emplace(state_->core->counters, observer);
   std::unique_lock lock(handshake.mutex);
   const auto over = [&] { return handshake.reply.has_value() || !alive(); };
-  if (!stand_still(lock, handshake.changed, observer, over)) {
+  const bool waited = stand_still(lock, handshake.changed, observer, over);
+  call.succeeded([](Recorder& recorder, auto began) { recorder.greeting(began); });
+  if (!waited) {
     return Status(Code::kCancelled, "the wait for the server's handshake was interrupted");
   }
   if (handshake.reply) return *handshake.reply;
@@ -171,12 +177,20 @@ Status Session::State::wait_for_room(WaitObserver& observer, Attempt attempt) {
 }
 
 Status Session::append(uint32_t stream, const Record& record, WaitObserver& observer) {
-  return state_->issue(stream, record, nullptr, observer);
+  const RecordedCall call(state_->recorder.get());
+  Status issued = state_->issue(stream, record, nullptr, observer);
+  if (issued) {
+    call.succeeded([&](Recorder& recorder, auto began) { recorder.record(began, stream, record); });
+  }
+  return issued;
 }
 
 Result<uint32_t> Session::define_template(std::span<const std::byte> encoded_op_template) {
   if (!alive()) return status();
-  return state_->core->queue.define_template(encoded_op_template);
+  const auto define = [&] { return state_->core->queue.define_template(encoded_op_template); };
+  if (state_->recorder == nullptr) [[likely]]
+    return define();
+  return state_->recorder->define_template(Recorder::Clock::now(), encoded_op_template, define);
 }
 
 Status Session::forget_templates(WaitObserver& observer) {
@@ -186,6 +200,9 @@ Status Session::forget_templates(WaitObserver& observer) {
 Status Session::upload(uint32_t stream, Handle handle, uint64_t storage_size_bytes,
                        uint64_t offset_bytes, Payload payload, WaitObserver& observer) {
   if (!alive()) return status();
+  const RecordedCall call(state_->recorder.get());
+  const std::span<const std::byte> bytes = payload.bytes;
+  const uint64_t first_offset_bytes = offset_bytes;
   CommandQueue& queue = state_->core->queue;
   uint64_t unissued = payload.bytes.size();
   if (!queue.try_stage(unissued)) {
@@ -206,26 +223,45 @@ Status Session::upload(uint32_t stream, Handle handle, uint64_t storage_size_byt
     offset_bytes += size;
     unissued -= size;
   } while (unissued != 0);
+  call.succeeded([&](Recorder& recorder, auto began) {
+    recorder.upload(began, stream, handle, storage_size_bytes, first_offset_bytes, bytes);
+  });
   return {};
 }
 
 void Session::free(Handle handle) noexcept {
-  if (alive() && state_->core->queue.free(handle)) state_->connection->wake();
+  if (!alive()) return;
+  const RecordedCall call(state_->recorder.get());
+  if (state_->core->queue.free(handle)) state_->connection->wake();
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.free(began, handle); });
 }
 
 Result<uint64_t> Session::new_request(Destination destination) {
   if (!alive()) return status();
-  return state_->core->replies.open(std::move(destination));
+  const RecordedCall call(state_->recorder.get());
+  const uint64_t size_bytes = destination.bytes.size();
+  Result<uint64_t> request = state_->core->replies.open(std::move(destination));
+  if (request) {
+    call.succeeded(
+        [&](Recorder& recorder, auto began) { recorder.request(began, *request, size_bytes); });
+  }
+  return request;
 }
 
 void Session::abandon_request(uint64_t request) noexcept {
-  if (!state_->forked.load(std::memory_order_relaxed)) state_->core->replies.abandon(request);
+  if (state_->forked.load(std::memory_order_relaxed)) return;
+  const RecordedCall call(state_->recorder.get());
+  state_->core->replies.abandon(request);
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.abandon(began, request); });
 }
 
 Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
   if (state_->forked.load(std::memory_order_relaxed)) return status();
+  const RecordedCall call(state_->recorder.get());
   state_->request_flush();
-  return state_->core->replies.wait(request, observer);
+  Result<wire::Reply> reply = state_->core->replies.wait(request, observer);
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.wait(began, request, reply); });
+  return reply;
 }
 
 Result<wire::Reply> Session::sync(WaitObserver& observer) {
@@ -284,7 +320,9 @@ bool Session::alive() const noexcept { return state_->core->fate.alive(); }
 Status Session::status() const { return state_->core->fate.status(); }
 
 void Session::close(std::chrono::milliseconds timeout) noexcept {
-  if (!state_->forked.load(std::memory_order_relaxed)) state_->connection->close(timeout);
+  if (state_->forked.load(std::memory_order_relaxed)) return;
+  state_->connection->close(timeout);
+  if (state_->recorder != nullptr) state_->recorder->finish();
 }
 
 void Session::abandon_after_fork() noexcept {

@@ -32,7 +32,9 @@ struct SessionOptions {
   std::string torch_version;
   std::string flush_policy = "adaptive";
   std::shared_ptr<FlushPolicy> policy;  // Instead of the named one; for this session alone.
-  uint32_t ring_size_bytes = 1u << 20;                   // Per stream; a power of two.
+  std::string record_path;              // Records the session into this file (recorder.h), whatever
+  bool record_bytes = false;            // RGPU_RECORD says; with the bytes of uploads.
+  uint32_t ring_size_bytes = 1u << 20;  // Per stream; a power of two.
   uint64_t staged_size_bytes_max = uint64_t{256} << 20;  // Upload bytes not yet sent; one larger
                                                          // upload alone is let through.
   uint32_t batch_size_bytes_max = 256u << 10;            // Columns of one batch.
