@@ -14,9 +14,11 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 using Action = FlushDecision::Action;
 
-FlushDecision send() { return {Action::kSend, nanoseconds{0}, 0}; }
-FlushDecision after(nanoseconds delay) { return {Action::kAfter, delay, 0}; }
-FlushDecision park() { return {Action::kPark, nanoseconds{0}, 0}; }
+FlushDecision send() { return {Action::kSend, nanoseconds{0}}; }
+FlushDecision after(nanoseconds delay, uint64_t size_bytes = 0) {
+  return {Action::kAfter, delay, /*records_max=*/0, size_bytes};
+}
+FlushDecision park() { return {Action::kPark, nanoseconds{0}}; }
 
 // Every record in a frame of its own, at once: what the others are measured against.
 class PerOpPolicy final : public FlushPolicy {
@@ -81,7 +83,7 @@ struct Patience {
 constexpr Patience kPatience[] = {
     {0, microseconds(300), 8u << 10},
     {1, microseconds(1000), 16u << 10},
-    {std::numeric_limits<uint32_t>::max(), microseconds(2000), 32u << 10},
+    {std::numeric_limits<uint32_t>::max(), microseconds(2000), 16u << 10},
 };
 
 class AdaptivePolicy final : public FlushPolicy {
@@ -94,7 +96,7 @@ class AdaptivePolicy final : public FlushPolicy {
     while (state.batches_in_flight > step->batches_in_flight_max) ++step;
     const nanoseconds age{state.oldest_age_ns};
     if (age >= step->age || state.pending_size_bytes >= step->size_bytes) return send();
-    return after(step->age - age);
+    return after(step->age - age, step->size_bytes);
   }
   nanoseconds linger() const override { return microseconds(300); }
 };

@@ -40,6 +40,9 @@ struct FlushDecision {
   Action action = Action::kSend;
   std::chrono::nanoseconds delay{0};
   uint32_t records_max = 0;  // Of the batch that kSend makes; 0: as many as fit.
+  // With kAfter: ask again also when so much is pending, which costs the thread whose append
+  // reaches it a system call. 0: never.
+  uint64_t size_bytes = 0;
 };
 
 class FlushPolicy {

@@ -111,8 +111,19 @@ TEST(FlushPolicy, AdaptiveWaitsLongerTheBusierThePeerIs) {
   EXPECT_LE(before, std::chrono::milliseconds(2));
 }
 
+TEST(FlushPolicy, AdaptiveDoesNotSleepThroughAFullBatch) {
+  for (const uint32_t in_flight : {0u, 1u, 2u}) {
+    FlushState state = pending(1, 32);
+    state.batches_in_flight = in_flight;
+    const FlushDecision decision = make("adaptive")->decide(state);
+    ASSERT_GT(decision.size_bytes, 32u);
+    state.pending_size_bytes = decision.size_bytes;
+    EXPECT_EQ(make("adaptive")->decide(state).action, Action::kSend);
+  }
+}
+
 TEST(FlushPolicy, AdaptiveSendsAFullBatchWhateverIsInFlight) {
-  FlushState state = pending(1000, 32 << 10);
+  FlushState state = pending(1000, 16 << 10);
   state.batches_in_flight = 1000;
   EXPECT_EQ(make("adaptive")->decide(state).action, Action::kSend);
 }
@@ -163,6 +174,37 @@ TEST_F(PolicyObjectTest, ASessionAsksTheObjectItWasGiven) {
   session_->set_flush_policy(std::make_shared<RecordsPolicy>(1));
   ASSERT_TRUE(allocate(3));
   EXPECT_EQ(server_.read_batch().records.size(), 1u);
+}
+
+// Sends when 200 bytes are pending, and waits for that without a look.
+class DozingPolicy final : public FlushPolicy {
+ public:
+  std::string name() const override { return "dozing"; }
+  bool should_wake(const FlushState&) noexcept override { return true; }
+  FlushDecision decide(const FlushState& state) override {
+    if (state.waiter || state.pending_size_bytes >= kSizeBytes) return {Action::kSend, {}};
+    if (!waits_) asked.set_value();
+    waits_ = true;
+    return {Action::kAfter, std::chrono::hours(1), 0, kSizeBytes};
+  }
+  std::promise<void> asked;
+
+ private:
+  static constexpr uint64_t kSizeBytes = 200;
+  bool waits_ = false;
+};
+
+TEST_F(PolicyObjectTest, APauseEndsWhenSoMuchIsPending) {
+  SessionOptions with_object = options();
+  const auto policy = std::make_shared<DozingPolicy>();
+  with_object.policy = policy;
+  start(with_object);
+  ASSERT_TRUE(allocate(1));
+  policy->asked.get_future().get();
+  EXPECT_TRUE(server_.quiet());
+  for (Handle handle = 2; handle <= 20; ++handle) ASSERT_TRUE(allocate(handle));
+  EXPECT_GE(server_.read_batch().records.size(), 3u);
+  EXPECT_LE(session_->stats().wakeups, 10u);  // Not one an append.
 }
 
 }  // namespace
