@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <utility>
 
 #define XXH_INLINE_ALL
@@ -34,8 +34,10 @@ std::string chosen_path(const SessionOptions& options) {
   if (const size_t at = path.find("%p"); at != std::string::npos) {
     path.replace(at, 2, std::to_string(getpid()));
   }
-  static std::atomic<uint32_t> sessions{0};
-  const uint32_t session = sessions.fetch_add(1) + 1;
+  static std::mutex mutex;
+  static auto* const sessions = new std::map<std::string, uint32_t>;
+  const std::lock_guard lock(mutex);
+  const uint32_t session = ++(*sessions)[path];
   return session == 1 ? path : path + "." + std::to_string(session);
 }
 

@@ -118,7 +118,7 @@ Status Recording::verify() {
       }
     }
     if (waits) facts_.ends_waiting = true;
-    if (waits || event.kind == Kind::kGreeting) ++facts_.waits;
+    if (waits) ++facts_.waits;
     if (event.kind == Kind::kUpload) {
       facts_.upload_size_bytes_max = std::max(facts_.upload_size_bytes_max, event.size_bytes);
     }

@@ -15,7 +15,7 @@
 //     5 request    request, size of the memory for its reply
 //     6 abandon    request: no record carries it
 //     7 wait       request, u8 outcome
-//     8 greeting   the program waited for the handshake
+//     8 greeting   the program asked for the handshake's answer
 //   u8 0, number of events, u64 xxHash3 of all before the hash
 //
 // A gap is the time in which the program did something else: from the end of the event before, in
@@ -86,7 +86,7 @@ struct RecordingFacts {
   bool keeps_bytes = false;
   uint64_t events = 0;
   uint64_t records = 0;
-  uint64_t waits = 0;
+  uint64_t waits = 0;                  // For replies.
   uint64_t upload_size_bytes_max = 0;  // Of one upload.
   Handle handle_max = 0;
   // Index of the first event behind the first wait for a kSync, which parts a program's preparation

@@ -95,20 +95,23 @@ Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options)
 Result<wire::HelloReply> Session::server_info(WaitObserver& observer) {
   if (!alive()) return status();
   Handshake& handshake = state_->core->handshake;
+  const RecordedCall call(state_->recorder.get());
+  const auto note = [](Recorder& recorder, auto began) { recorder.greeting(began); };
   std::optional<CountedWait> counted;
   {
     const std::lock_guard lock(handshake.mutex);
-    if (handshake.reply) return *handshake.reply;
+    if (handshake.reply) {
+      call.succeeded(note);
+      return *handshake.reply;
+    }
   }
-  const RecordedCall call(state_->recorder.get());
   counted.emplace(state_->core->counters, observer);
   std::unique_lock lock(handshake.mutex);
   const auto over = [&] { return handshake.reply.has_value() || !alive(); };
-  const bool waited = stand_still(lock, handshake.changed, observer, over);
-  call.succeeded([](Recorder& recorder, auto began) { recorder.greeting(began); });
-  if (!waited) {
+  if (!stand_still(lock, handshake.changed, observer, over)) {
     return Status(Code::kCancelled, "the wait for the server's handshake was interrupted");
   }
+  call.succeeded(note);
   if (handshake.reply) return *handshake.reply;
   lock.unlock();
   return status();
