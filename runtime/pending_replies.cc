@@ -48,6 +48,18 @@ void PendingReplies::abandon(uint64_t request) noexcept {
   if (Slot* slot = find(request)) released = reset(*slot);
 }
 
+void PendingReplies::disown(uint64_t request) noexcept {
+  Destination released;
+  const std::lock_guard lock(mutex_);
+  Slot* slot = find(request);
+  if (slot == nullptr) return;
+  if (slot->stage == Stage::kPending) {
+    slot->stage = Stage::kUnwanted;
+  } else if (slot->stage == Stage::kReady) {
+    released = reset(*slot);
+  }
+}
+
 Result<wire::Reply> PendingReplies::wait(uint64_t request, WaitObserver& observer) {
   // Counted also when the reply is here already: the count is the program's, not the machine's.
   const CountedWait counted(counters_, observer);
@@ -69,6 +81,24 @@ Result<wire::Reply> PendingReplies::wait(uint64_t request, WaitObserver& observe
   }
   // Lost. The I/O thread may be reading into the destination at this moment, but then it holds the
   // owner itself.
+  released = reset(*slot);
+  lock.unlock();
+  return fate_.status();
+}
+
+std::optional<Result<wire::Reply>> PendingReplies::poll(uint64_t request) {
+  Destination released;
+  std::unique_lock lock(mutex_);
+  Slot* slot = find(request);
+  if (slot == nullptr || slot->stage == Stage::kUnwanted) {
+    return Status(Code::kInvalidArgument, "request " + std::to_string(request) + " is not pending");
+  }
+  if (slot->stage == Stage::kReady) {
+    Result<wire::Reply> reply = std::move(slot->reply);
+    released = reset(*slot);
+    return reply;
+  }
+  if (fate_.alive()) return std::nullopt;
   released = reset(*slot);
   lock.unlock();
   return fate_.status();

@@ -158,14 +158,34 @@ void Recorder::abandon(Clock::time_point began, uint64_t request) noexcept {
 
 void Recorder::wait(Clock::time_point began, uint64_t request,
                     const Result<wire::Reply>& reply) noexcept {
+  const std::lock_guard lock(mutex_);
+  write_ended(began, Kind::kWait, request, reply);
+}
+
+void Recorder::poll(Clock::time_point began, uint64_t request,
+                    const std::optional<Result<wire::Reply>>& reply) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (reply) {
+    write_ended(began, Kind::kPoll, request, *reply);
+  } else {
+    ended_ = Clock::now();
+  }
+}
+
+void Recorder::write_ended(Clock::time_point began, Kind kind, uint64_t request,
+                           const Result<wire::Reply>& reply) noexcept {
   using Outcome = RecordedEvent::Outcome;
   Outcome outcome = Outcome::kGivenUp;
   if (reply) outcome = reply->failed ? Outcome::kFailed : Outcome::kReplied;
-  const std::lock_guard lock(mutex_);
-  event(began, Kind::kWait, [&] {
+  event(began, kind, [&] {
     number(request);
     buffer_.push_back(static_cast<uint8_t>(outcome));
   });
+}
+
+void Recorder::flush(Clock::time_point began) noexcept {
+  const std::lock_guard lock(mutex_);
+  event(began, Kind::kFlush, [] {});
 }
 
 void Recorder::greeting(Clock::time_point began) noexcept {

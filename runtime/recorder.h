@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -43,6 +44,10 @@ class Recorder {
   void request(Clock::time_point began, uint64_t request, uint64_t size_bytes) noexcept;
   void abandon(Clock::time_point began, uint64_t request) noexcept;
   void wait(Clock::time_point began, uint64_t request, const Result<wire::Reply>& reply) noexcept;
+  // The time of polls that found nothing is no program's own.
+  void poll(Clock::time_point began, uint64_t request,
+            const std::optional<Result<wire::Reply>>& reply) noexcept;
+  void flush(Clock::time_point began) noexcept;
   void greeting(Clock::time_point began) noexcept;
   // Calls define() meanwhile, so that templates stand in the order of their numbers.
   template <typename Define>
@@ -62,6 +67,8 @@ class Recorder {
   using Kind = RecordedEvent::Kind;
 
   Recorder(std::FILE* file, std::string path, bool keeps_bytes);
+  void write_ended(Clock::time_point began, Kind kind, uint64_t request,
+                   const Result<wire::Reply>& reply) noexcept;
   void write_template(Clock::time_point began, uint32_t number,
                       std::span<const std::byte> bytes) noexcept;
   // Under mutex_: `fill` appends the event's fields to buffer_.

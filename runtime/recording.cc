@@ -176,7 +176,7 @@ Status RecordingReader::next(RecordedEvent& event) {
   event = {};
   if (at_ == end_) return wrong("is missing");
   const auto kind = static_cast<uint8_t>(*at_);
-  if (kind > static_cast<uint8_t>(Kind::kGreeting)) {
+  if (kind > static_cast<uint8_t>(Kind::kFlush)) {
     return wrong("is of the unknown kind " + std::to_string(kind));
   }
   if (kind == 0) return read_end();
@@ -196,8 +196,10 @@ Status RecordingReader::next(RecordedEvent& event) {
     case Kind::kRequest:
     case Kind::kAbandon:
     case Kind::kWait:
+    case Kind::kPoll:
       return read_request(event);
     case Kind::kGreeting:
+    case Kind::kFlush:
     case Kind::kEnd:
       break;
   }
@@ -315,12 +317,13 @@ Status RecordingReader::read_request(RecordedEvent& event) {
                                                           : wrong("makes " + named() + " again");
   }
   const auto request = requests_.find(event.request);
-  const bool waits = event.kind == Kind::kWait;
-  if (request == requests_.end() || request->second != waits) {
-    return wrong("ends " + named() + (waits ? ", which no record carries" : ", which is carried"));
+  const bool replied = event.kind != Kind::kAbandon;
+  if (request == requests_.end() || request->second != replied) {
+    return wrong("ends " + named() +
+                 (replied ? ", which no record carries" : ", which is carried"));
   }
   requests_.erase(request);
-  if (!waits) return {};
+  if (!replied) return {};
   std::span<const std::byte> outcome;
   RGPU_RETURN_IF_ERROR(read_bytes(outcome, 1));
   event.outcome = static_cast<Outcome>(outcome[0]);

@@ -16,6 +16,8 @@
 //     6 abandon    request: no record carries it
 //     7 wait       request, u8 outcome
 //     8 greeting   the program asked for the handshake's answer
+//     9 poll       as wait: the program looked until the reply was there
+//    10 flush
 //   u8 0, number of events, u64 xxHash3 of all before the hash
 //
 // A gap is the time in which the program did something else: from the end of the event before, in
@@ -61,6 +63,8 @@ struct RecordedEvent {
     kAbandon = 6,
     kWait = 7,
     kGreeting = 8,
+    kPoll = 9,
+    kFlush = 10,
   };
   enum class Outcome : uint8_t { kReplied = 0, kFailed = 1, kGivenUp = 2 };
   static constexpr uint32_t kAsksNothing = UINT32_MAX;
@@ -75,8 +79,8 @@ struct RecordedEvent {
   uint64_t offset_bytes = 0;            // kUpload
   uint64_t size_bytes = 0;              // kUpload; kRequest: of the memory for the reply
   std::span<const std::byte> bytes;     // kTemplate; kUpload: empty unless they are kept
-  uint64_t request = 0;                 // kRequest, kAbandon, kWait; kRecord that asks
-  Outcome outcome = Outcome::kReplied;  // kWait
+  uint64_t request = 0;                 // kRequest, kAbandon, kWait, kPoll; kRecord that asks
+  Outcome outcome = Outcome::kReplied;  // kWait, kPoll
 };
 
 // What is known of a whole recording.

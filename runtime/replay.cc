@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -37,7 +38,9 @@ std::shared_ptr<const std::byte[]> make_zeros(const RecordingFacts& facts) {
           [](const std::byte* zeros) { std::free(const_cast<std::byte*>(zeros)); }};
 }
 
-bool waits(Kind kind) { return kind == Kind::kWait || kind == Kind::kGreeting; }
+bool waits(Kind kind) {
+  return kind == Kind::kWait || kind == Kind::kPoll || kind == Kind::kGreeting;
+}
 
 }  // namespace
 
@@ -101,7 +104,11 @@ Status Replay::issue(const RecordedEvent& event, WaitObserver& observer) {
       return {};
     }
     case Kind::kWait:
+    case Kind::kPoll:
       return wait(event, observer);
+    case Kind::kFlush:
+      session_.flush();
+      return {};
     case Kind::kGreeting: {
       const Result<wire::HelloReply> greeting = session_.server_info(observer);
       return greeting ? Status() : greeting.error();
@@ -169,13 +176,24 @@ Status Replay::make_request(const RecordedEvent& event) {
 
 Status Replay::wait(const RecordedEvent& event, WaitObserver& observer) {
   const auto node = requests_.extract(event.request);
-  const Result<wire::Reply> reply = session_.wait(node.mapped().number, observer);
+  const uint64_t request = node.mapped().number;
+  const Result<wire::Reply> reply =
+      event.kind == Kind::kPoll ? poll(request, observer) : session_.wait(request, observer);
   if (!reply) return reply.error();
   if (reply->failed && event.outcome == Outcome::kReplied) {
     return Status(Code::kDevice, "the reply failed, as it did not when it was recorded: " +
                                      reply->error.op + ": " + reply->error.message);
   }
   return {};
+}
+
+// A program that polls does so at its own pace, which is not known: here often, without spinning.
+Result<wire::Reply> Replay::poll(uint64_t request, WaitObserver& observer) {
+  while (true) {
+    if (std::optional<Result<wire::Reply>> reply = session_.poll(request)) return *std::move(reply);
+    if (!observer.keep_waiting()) return Status(Code::kCancelled, "the poll was interrupted");
+    std::this_thread::sleep_for(microseconds(50));
+  }
 }
 
 }  // namespace rgpu

@@ -53,6 +53,7 @@ class Replay {
   [[nodiscard]] Status define_template(const RecordedEvent& event);
   [[nodiscard]] Status make_request(const RecordedEvent& event);
   [[nodiscard]] Status wait(const RecordedEvent& event, WaitObserver& observer);
+  [[nodiscard]] Result<wire::Reply> poll(uint64_t request, WaitObserver& observer);
   void pass_gap(Clock::time_point since, std::chrono::nanoseconds gap);
 
   Session& session_;

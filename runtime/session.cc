@@ -42,6 +42,8 @@ struct Session::State {
   Status issue(uint32_t stream, const Record& record, Payload* payload, WaitObserver& observer);
   Status issue_slowly(uint32_t stream, const Record& record, Payload* payload,
                       WaitObserver& observer);
+  Result<wire::Reply> sync(Session& session, Command command, uint32_t stream,
+                           WaitObserver& observer);
   // Counted. Repeats `attempt` until it returns true, the session is lost or the observer gives up.
   template <typename Attempt>
   Status wait_for_room(WaitObserver& observer, Attempt attempt);
@@ -258,6 +260,10 @@ void Session::abandon_request(uint64_t request) noexcept {
   call.succeeded([&](Recorder& recorder, auto began) { recorder.abandon(began, request); });
 }
 
+void Session::disown_request(uint64_t request) noexcept {
+  if (!state_->forked.load(std::memory_order_relaxed)) state_->core->replies.disown(request);
+}
+
 Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
   if (state_->forked.load(std::memory_order_relaxed)) return status();
   const RecordedCall call(state_->recorder.get());
@@ -267,15 +273,46 @@ Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
   return reply;
 }
 
+std::optional<Result<wire::Reply>> Session::poll(uint64_t request) {
+  if (state_->forked.load(std::memory_order_relaxed)) return status();
+  const RecordedCall call(state_->recorder.get());
+  std::optional<Result<wire::Reply>> reply = state_->core->replies.poll(request);
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.poll(began, request, reply); });
+  return reply;
+}
+
+void Session::flush() noexcept {
+  if (!alive()) return;
+  const RecordedCall call(state_->recorder.get());
+  state_->request_flush();
+  call.succeeded([](Recorder& recorder, auto began) { recorder.flush(began); });
+}
+
+uint64_t Session::appended(uint32_t stream) const noexcept {
+  const RecordRing* ring =
+      stream < limits::kStreamsMax ? state_->core->queue.ring(stream) : nullptr;
+  return ring == nullptr ? 0 : ring->appended();
+}
+
 Result<wire::Reply> Session::sync(WaitObserver& observer) {
-  Result<uint64_t> request = new_request();
+  return state_->sync(*this, Command::kSync, 0, observer);
+}
+
+Result<wire::Reply> Session::sync_stream(uint32_t stream, WaitObserver& observer) {
+  return state_->sync(*this, Command::kSyncStream, stream, observer);
+}
+
+Result<wire::Reply> Session::State::sync(Session& session, Command command, uint32_t stream,
+                                         WaitObserver& observer) {
+  Result<uint64_t> request = session.new_request();
   if (!request) return request.error();
   const auto immediates = std::as_bytes(std::span(&*request, 1));
-  if (Status issued = append(0, {number(Command::kSync), 0, {}, immediates}, observer); !issued) {
-    abandon_request(*request);
+  const Record record{number(command), 0, {}, immediates};
+  if (Status issued = issue(stream, record, nullptr, observer); !issued) {
+    session.abandon_request(*request);
     return issued;
   }
-  return wait(*request, observer);
+  return session.wait(*request, observer);
 }
 
 Status Session::set_flush_policy(std::string_view name) {

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -124,11 +125,21 @@ class Session {
   // number, wait. wait() ends the request in every case. At most 1024 at once (kExhausted).
   [[nodiscard]] Result<uint64_t> new_request(Destination destination = {});
   void abandon_request(uint64_t request) noexcept;  // When the record could not be appended.
+  void disown_request(uint64_t request) noexcept;   // Nobody will wait: the reply is discarded.
   // It counts as one wait even when the reply is here already: counts are the program's, not the
   // machine's.
   [[nodiscard]] Result<wire::Reply> wait(uint64_t request, WaitObserver& observer);
+  // The reply if it is here, or why the session was lost; either ends the request. nullopt: not
+  // yet. Never waits, counts no wait, and sends nothing: see flush().
+  [[nodiscard]] std::optional<Result<wire::Reply>> poll(uint64_t request);
+  // What was issued so far is sent soon, whatever the flush policy. Does not wait for it.
+  void flush() noexcept;
+  // How many records were appended to the stream.
+  [[nodiscard]] uint64_t appended(uint32_t stream) const noexcept;
   // Command::kSync and its reply.
   [[nodiscard]] Result<wire::Reply> sync(WaitObserver& observer);
+  // Command::kSyncStream and its reply.
+  [[nodiscard]] Result<wire::Reply> sync_stream(uint32_t stream, WaitObserver& observer);
 
   [[nodiscard]] Status set_flush_policy(std::string_view name);
   void set_flush_policy(std::shared_ptr<FlushPolicy> policy);  // Not null; this session's alone.

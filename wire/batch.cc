@@ -12,7 +12,7 @@
 namespace rgpu::wire {
 namespace {
 
-constexpr std::array<RecordShape, 9> kCommandShapes = {{
+constexpr std::array<RecordShape, 13> kCommandShapes = {{
     {1, 0},         // kFree
     {1, 8},         // kAllocate
     {1, 24},        // kUpload
@@ -22,8 +22,12 @@ constexpr std::array<RecordShape, 9> kCommandShapes = {{
     {0, 0},         // kForgetTemplates
     {1, 8},         // kResize
     {0, 12, true},  // kMemory
+    {1, 0},         // kRecordEvent
+    {1, 0},         // kWaitEvent
+    {1, 8, true},   // kQueryEvent
+    {0, 8, true},   // kSyncStream
 }};
-static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kMemory) + 1);
+static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kSyncStream) + 1);
 static_assert(kCommandShapes.size() <= kFirstTemplate);
 
 constexpr uint32_t kForgetTemplates = static_cast<uint32_t>(Command::kForgetTemplates);

@@ -44,6 +44,13 @@ enum class Command : uint32_t {
   kResize = 7,           // handles: 1. immediates: u64 size_bytes. Keeps the common prefix.
   kMemory = 8,           // immediates: u64 request, u32 device. Replies with values: allocated
                          // bytes, peak bytes, free bytes, total bytes.
+  kRecordEvent = 9,  // handles: 1, an event; new, or recorded anew. It is reached when all before
+                     // it on this stream is done.
+  kWaitEvent = 10,   // handles: 1, an event. Later records of this stream run once it is reached.
+  kQueryEvent = 11,  // handles: 1, an event. immediates: u64 request. Replies as soon as it is
+                     // reached, on whatever stream this stands, with a value: the time then, in
+                     // ns on a clock of the server's.
+  kSyncStream = 12,  // immediates: u64 request. As kSync, for this stream alone.
 };
 inline constexpr uint32_t kFirstTemplate = 16;
 

@@ -204,7 +204,11 @@ TEST(Batch, CommandShapesAreAsTheirCommentsSay) {
   expect_shape(Command::kForgetTemplates, 0, 0);
   expect_shape(Command::kResize, 1, 8);
   expect_shape(Command::kMemory, 0, 12);
-  EXPECT_EQ(command_shape(9).error().message(), "unknown command 9");
+  expect_shape(Command::kRecordEvent, 1, 0);
+  expect_shape(Command::kWaitEvent, 1, 0);
+  expect_shape(Command::kQueryEvent, 1, 8);
+  expect_shape(Command::kSyncStream, 0, 8);
+  EXPECT_EQ(command_shape(13).error().message(), "unknown command 13");
   EXPECT_FALSE(command_shape(kFirstTemplate));
 }
 
@@ -213,7 +217,8 @@ TEST(Batch, CommandsThatAskAreKnown) {
   for (uint32_t number = 0; command_shape(number); ++number) {
     if (command_shape(number)->asks) asking.push_back(static_cast<Command>(number));
   }
-  EXPECT_EQ(asking, (std::vector{Command::kFetch, Command::kSync, Command::kMemory}));
+  EXPECT_EQ(asking, (std::vector{Command::kFetch, Command::kSync, Command::kMemory,
+                                 Command::kQueryEvent, Command::kSyncStream}));
 }
 
 TEST(Batch, SteadyStateAllocatesNothing) {

@@ -12,6 +12,7 @@
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/device/stream.h"
 #include "torch_backend/ops/issue.h"
 
 namespace rgpu::backend {
@@ -70,8 +71,9 @@ void upload_range(const at::Tensor& host, const at::Tensor& target) {
   c10::StorageImpl* storage = storage_of(target);
   const Handle handle = checked_handle(storage);
   Client& client = Client::get();
-  const Status status = client.session().upload(0, handle, storage->nbytes(), offset_bytes(target),
-                                                snapshot(host), Client::hooks().observer());
+  const Status status =
+      client.session().upload(current_stream(), handle, storage->nbytes(), offset_bytes(target),
+                              snapshot(host), Client::hooks().observer());
   raise_if_error(status);
   if (name_of(storage).fresh) mark_announced(storage);
 }
@@ -133,7 +135,7 @@ at::Tensor download(const at::Tensor& source, const at::Tensor& into = {}) {
     Result<uint64_t> request = client.session().new_request({bytes, std::move(owner)});
     if (!request) raise_if_error(request.error());
     const std::array<uint64_t, 3> immediates = {*request, offset_bytes(dense), size_bytes};
-    client.append(static_cast<uint32_t>(wire::Command::kFetch), 0, {&handle, 1},
+    client.append(wire::Command::kFetch, current_stream(), {&handle, 1},
                   std::as_bytes(std::span(immediates)));
     (void)client.wait(*request);
   }
