@@ -308,7 +308,7 @@ Result<wire::Reply> Session::State::sync(Session& session, Command command, uint
   if (!request) return request.error();
   const auto immediates = std::as_bytes(std::span(&*request, 1));
   const Record record{number(command), 0, {}, immediates};
-  if (Status issued = issue(stream, record, nullptr, observer); !issued) {
+  if (Status issued = session.append(stream, record, observer); !issued) {
     session.abandon_request(*request);
     return issued;
   }

@@ -202,6 +202,13 @@ void write_recordings(const Corpus& corpus, bool keeps_bytes) {
       began, 0,
       {static_cast<uint32_t>(Command::kSync), 0, {}, std::as_bytes(std::span(&second, 1))});
   recorder->wait(began, second, Status(Code::kCancelled, "interrupted"));
+  recorder->request(began, 4096, 0);
+  const uint64_t polled = 4096;
+  recorder->record(
+      began, 3,
+      {static_cast<uint32_t>(Command::kSyncStream), 0, {}, std::as_bytes(std::span(&polled, 1))});
+  recorder->flush(began);
+  recorder->poll(began, polled, Result<Reply>(Reply()));
   recorder->free(began, 2);
   recorder->record(began, 0, {static_cast<uint32_t>(Command::kForgetTemplates), 0, {}, {}});
   recorder->finish();

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "runtime/replay.h"
 #include "tests/runtime/session_fixture.h"
@@ -176,6 +177,40 @@ TEST_P(ReplayTest, SendsTheSameWithHandlesAndRequestsOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bytes, ReplayTest, ::testing::Bool());
+
+TEST_F(RecordingTest, APolledReplyIsPolledAgain) {
+  start(recorded());
+  const Result<uint64_t> request = session_->new_request();
+  const auto immediates = std::as_bytes(std::span(&*request, 1));
+  ASSERT_TRUE(
+      session_->append(2, {number(wire::Command::kSyncStream), 0, {}, immediates}, observer_));
+  EXPECT_FALSE(session_->poll(*request));  // Not recorded: it found nothing.
+  session_->flush();
+  (void)server_.read_until(wire::Command::kSyncStream);
+  server_.reply(reply_to(*request));
+  while (!session_->poll(*request)) std::this_thread::yield();
+  end();
+  const Recording recording = open();
+  EXPECT_EQ(recording.facts().events, 5u);  // Greeting, request, record, flush, poll.
+  EXPECT_EQ(recording.facts().waits, 0u);
+
+  ScriptedServer other;
+  SessionOptions options = SessionTest::options();
+  options.port = other.port();
+  const std::shared_ptr<Session> session = *Session::connect(options);
+  other.greet();
+  ASSERT_TRUE(session->server_info(observer_));
+  const uint64_t waits_before = session->stats().waits;
+  Replay replay(*session, recording);
+  auto played = std::async(std::launch::async, [&] {
+    WaitObserver observer;
+    return replay.play(UINT64_MAX, Replay::Pace::kAtOnce, observer);
+  });
+  other.reply(reply_to(other.read_until(wire::Command::kSyncStream).word(0)));
+  EXPECT_TRUE(played.get());
+  EXPECT_EQ(session->stats().waits, waits_before);
+  other.close();
+}
 
 TEST_F(RecordingTest, AReplyThatFailsAnewEndsTheReplay) {
   start(recorded());
