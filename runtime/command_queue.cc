@@ -52,11 +52,18 @@ CommandQueue::Outcome CommandQueue::try_append(uint32_t stream, const Record& re
   issued_bytes_.store(issued_bytes_.load(std::memory_order_relaxed) + size,
                       std::memory_order_relaxed);
   issued_.store(sequence, std::memory_order_release);
-  if (parked_ && policy_->should_wake(flush_state())) {
-    parked_ = false;
-    return Outcome::kAppendedWake;
+  return should_wake() ? Outcome::kAppendedWake : Outcome::kAppended;
+}
+
+bool CommandQueue::should_wake() {
+  if (!parked_ && doze_size_bytes_ == UINT64_MAX) return false;
+  const FlushState state = flush_state();
+  if (state.pending_size_bytes < doze_size_bytes_ && !(parked_ && policy_->should_wake(state))) {
+    return false;
   }
-  return Outcome::kAppended;
+  parked_ = false;
+  doze_size_bytes_ = UINT64_MAX;
+  return true;
 }
 
 Status CommandQueue::check(uint32_t stream, const Record& record) const {
@@ -115,6 +122,7 @@ bool CommandQueue::request_flush() noexcept {
   flush_sequence_.store(issued, std::memory_order_relaxed);
   if (issued == drained_.load(std::memory_order_relaxed)) return false;
   parked_ = false;
+  doze_size_bytes_ = UINT64_MAX;
   return true;
 }
 
@@ -164,9 +172,18 @@ bool CommandQueue::try_park() {
   return true;
 }
 
+bool CommandQueue::try_doze(uint64_t size_bytes) {
+  const std::lock_guard lock(issue_mutex_);
+  const FlushState state = flush_state();
+  if (state.waiter || state.pending_size_bytes >= size_bytes) return false;
+  doze_size_bytes_ = size_bytes;
+  return true;
+}
+
 void CommandQueue::unpark() {
   const std::lock_guard lock(issue_mutex_);
   parked_ = false;
+  doze_size_bytes_ = UINT64_MAX;
 }
 
 RecordRing* CommandQueue::ring(uint32_t stream) const noexcept {

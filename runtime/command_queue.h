@@ -64,7 +64,10 @@ class CommandQueue {
   [[nodiscard]] FlushState flush_state() const noexcept;  // Without an age.
   // From now on appends say kAppendedWake when the policy wants it. False: look again first.
   [[nodiscard]] bool try_park();
-  void unpark();
+  // From now on the append with which so much is pending says kAppendedWake, once.
+  // False: so much is pending, or a thread waits.
+  [[nodiscard]] bool try_doze(uint64_t size_bytes);
+  void unpark();  // Ends both.
   [[nodiscard]] FreeList& frees() noexcept { return frees_; }
   [[nodiscard]] RecordRing* ring(uint32_t stream) const noexcept;
   // Streams that have a ring, in the order of their first use.
@@ -85,6 +88,8 @@ class CommandQueue {
 
  private:
   [[nodiscard]] RecordRing& ring_for_append(uint32_t stream);
+  // Whether the I/O thread, asleep, is to see what was appended. Under issue_mutex_.
+  [[nodiscard]] bool should_wake();
 
   const uint32_t ring_size_bytes_;
   const uint64_t staged_size_bytes_max_;
@@ -102,6 +107,7 @@ class CommandQueue {
   // Guarded by issue_mutex_.
   std::shared_ptr<FlushPolicy> policy_;
   bool parked_ = false;
+  uint64_t doze_size_bytes_ = UINT64_MAX;  // See try_doze().
   std::vector<Template> templates_;
   std::vector<Payload> uploads_;
   uint32_t live_templates_ = 0;

@@ -72,6 +72,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Writing.
   [[nodiscard]] Step plan();
   [[nodiscard]] Step plan_idle(Clock::time_point now);
+  [[nodiscard]] Step doze(const FlushDecision& decision, const FlushState& state);
   [[nodiscard]] Step park(std::optional<Clock::duration> pause);
   [[nodiscard]] boost::asio::awaitable<void> pause(std::optional<Clock::duration> duration);
   [[nodiscard]] boost::asio::awaitable<boost::system::error_code> send_hello();
@@ -112,7 +113,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   uint64_t batches_applied_ = 0;
   bool greeted_ = false;  // The HelloReply came.
   bool looking_ = false;  // look() was called since the last pause.
-  bool parked_ = false;
+  bool parked_ = false;   // Or dozes: the queue is to be told when that ends.
   bool closing_ = false;
   bool shut_ = false;
   std::optional<Clock::time_point> pending_since_;  // When records were first seen waiting.

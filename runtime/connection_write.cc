@@ -77,7 +77,7 @@ Connection::Step Connection::plan() {
     case FlushDecision::Action::kSend:
       return {Step::Kind::kSend, decision.records_max, {}};
     case FlushDecision::Action::kAfter:
-      return {Step::Kind::kPause, 0, decision.delay};
+      return doze(decision, state);
     case FlushDecision::Action::kPark:
       break;
   }
@@ -110,6 +110,13 @@ Connection::Step Connection::plan_idle(Clock::time_point now) {
   }
   if (frees != 0) return park(kFreesDelay - frees_age);
   return core_->queue.frees().arm_wake() ? park({}) : Step{};
+}
+
+Connection::Step Connection::doze(const FlushDecision& decision, const FlushState& state) {
+  const bool wanted = decision.size_bytes > state.pending_size_bytes;
+  if (wanted && !core_->queue.try_doze(decision.size_bytes)) return {};
+  parked_ = wanted;
+  return {Step::Kind::kPause, 0, decision.delay};
 }
 
 Connection::Step Connection::park(std::optional<Clock::duration> pause) {

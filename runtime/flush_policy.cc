@@ -1,7 +1,11 @@
 #include "runtime/flush_policy.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
+#include <map>
+#include <mutex>
+#include <utility>
 
 namespace rgpu {
 namespace {
@@ -10,9 +14,11 @@ using std::chrono::microseconds;
 using std::chrono::nanoseconds;
 using Action = FlushDecision::Action;
 
-FlushDecision send() { return {Action::kSend, nanoseconds{0}, 0}; }
-FlushDecision after(nanoseconds delay) { return {Action::kAfter, delay, 0}; }
-FlushDecision park() { return {Action::kPark, nanoseconds{0}, 0}; }
+FlushDecision send() { return {Action::kSend, nanoseconds{0}}; }
+FlushDecision after(nanoseconds delay, uint64_t size_bytes = 0) {
+  return {Action::kAfter, delay, /*records_max=*/0, size_bytes};
+}
+FlushDecision park() { return {Action::kPark, nanoseconds{0}}; }
 
 // Every record in a frame of its own, at once: what the others are measured against.
 class PerOpPolicy final : public FlushPolicy {
@@ -77,7 +83,7 @@ struct Patience {
 constexpr Patience kPatience[] = {
     {0, microseconds(300), 8u << 10},
     {1, microseconds(1000), 16u << 10},
-    {std::numeric_limits<uint32_t>::max(), microseconds(2000), 32u << 10},
+    {std::numeric_limits<uint32_t>::max(), microseconds(2000), 16u << 10},
 };
 
 class AdaptivePolicy final : public FlushPolicy {
@@ -90,7 +96,7 @@ class AdaptivePolicy final : public FlushPolicy {
     while (state.batches_in_flight > step->batches_in_flight_max) ++step;
     const nanoseconds age{state.oldest_age_ns};
     if (age >= step->age || state.pending_size_bytes >= step->size_bytes) return send();
-    return after(step->age - age);
+    return after(step->age - age, step->size_bytes);
   }
   nanoseconds linger() const override { return microseconds(300); }
 };
@@ -106,27 +112,79 @@ uint64_t parse_amount(std::string_view name, std::string_view prefix) {
 
 constexpr uint64_t kDeadlineUsMax = 10'000'000;  // Ten seconds: a larger one is a mistake of units.
 
+constexpr std::string_view kBuiltIn[] = {"per_op", "sync", "bytes", "deadline", "adaptive"};
+
+// What register_flush_policy() was given. Never destroyed, so that it may be used at any time.
+struct Registry {
+  std::mutex mutex;
+  std::map<std::string, FlushPolicyFactory, std::less<>> factories;  // Guarded by mutex.
+
+  [[nodiscard]] static Registry& get() {
+    static auto* const registry = new Registry;
+    return *registry;
+  }
+};
+
+// nullptr: not a built-in one's name.
+std::unique_ptr<FlushPolicy> make_built_in(std::string_view name) {
+  if (name == "per_op") return std::make_unique<PerOpPolicy>();
+  if (name == "sync") return std::make_unique<SyncPolicy>();
+  if (name == "adaptive") return std::make_unique<AdaptivePolicy>();
+  if (const uint64_t size_bytes = parse_amount(name, "bytes="); size_bytes != 0) {
+    return std::make_unique<BytesPolicy>(size_bytes);
+  }
+  if (const uint64_t us = parse_amount(name, "deadline="); us != 0 && us <= kDeadlineUsMax) {
+    return std::make_unique<DeadlinePolicy>(us);
+  }
+  return nullptr;
+}
+
+Status unknown_policy(std::string_view name, std::string_view registered) {
+  return Status(Code::kInvalidArgument,
+                "unknown flush policy \"" + std::string(name) +
+                    "\": use per_op, sync, bytes=N, deadline=MICROSECONDS (1 to 10000000), " +
+                    std::string(registered) + "or adaptive");
+}
+
 }  // namespace
 
 Result<std::unique_ptr<FlushPolicy>> make_flush_policy(std::string_view name) {
-  std::unique_ptr<FlushPolicy> policy;
-  if (name == "per_op") {
-    policy = std::make_unique<PerOpPolicy>();
-  } else if (name == "sync") {
-    policy = std::make_unique<SyncPolicy>();
-  } else if (name == "adaptive") {
-    policy = std::make_unique<AdaptivePolicy>();
-  } else if (const uint64_t size_bytes = parse_amount(name, "bytes="); size_bytes != 0) {
-    policy = std::make_unique<BytesPolicy>(size_bytes);
-  } else if (const uint64_t us = parse_amount(name, "deadline="); us != 0 && us <= kDeadlineUsMax) {
-    policy = std::make_unique<DeadlinePolicy>(us);
-  } else {
-    return Status(Code::kInvalidArgument,
-                  "unknown flush policy \"" + std::string(name) +
-                      "\": use per_op, sync, bytes=N, deadline=MICROSECONDS (1 to 10000000) "
-                      "or adaptive");
+  if (std::unique_ptr<FlushPolicy> policy = make_built_in(name)) return policy;
+  const size_t end = std::min(name.find('='), name.size());
+  Registry& registry = Registry::get();
+  FlushPolicyFactory factory;
+  std::string registered;
+  {
+    const std::lock_guard lock(registry.mutex);
+    const auto found = registry.factories.find(name.substr(0, end));
+    if (found != registry.factories.end()) factory = found->second;
+    for (const auto& [known, ignored] : registry.factories) registered += known + ", ";
   }
-  return policy;
+  if (factory == nullptr) return unknown_policy(name, registered);
+  Result<std::unique_ptr<FlushPolicy>> made = factory(name.substr(std::min(end + 1, name.size())));
+  if (made && *made == nullptr) return unknown_policy(name, registered);
+  return made;
+}
+
+Status register_flush_policy(std::string_view name, FlushPolicyFactory factory) {
+  const auto allowed = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_';
+  };
+  if (name.empty() || !std::all_of(name.begin(), name.end(), allowed) || factory == nullptr) {
+    return Status(Code::kInvalidArgument,
+                  "\"" + std::string(name) +
+                      "\" is no name for a flush policy: use lower-case letters, digits and '_', "
+                      "and give a factory");
+  }
+  Registry& registry = Registry::get();
+  const std::lock_guard lock(registry.mutex);
+  const bool built_in =
+      std::find(std::begin(kBuiltIn), std::end(kBuiltIn), name) != std::end(kBuiltIn);
+  if (built_in || !registry.factories.emplace(name, std::move(factory)).second) {
+    return Status(Code::kInvalidArgument, "there is a flush policy \"" + std::string(name) +
+                                              "\" already: choose another name");
+  }
+  return {};
 }
 
 }  // namespace rgpu

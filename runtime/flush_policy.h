@@ -1,12 +1,19 @@
 // FlushPolicy: when the records that wait in the rings are sent.
 //
+// A public interface: write a class, give an object of it to a session (SessionOptions::policy,
+// Session::set_flush_policy) or register it under a name. docs/flush-policies.md has an example.
+//
 // Threading: should_wake() is called by the issuing threads, under the session's issue lock;
-//            decide() and sent() by the I/O thread alone. State shared by both must be atomic.
-// Errors:    make_flush_policy returns kInvalidArgument that lists the valid names.
+//            decide() and linger() by the I/O thread alone. State shared by both must be atomic.
+//            The functions at the end: any thread.
+// Lifetime:  a session shares the ownership of its policy. An object with state belongs to one.
+// Errors:    make_flush_policy returns kInvalidArgument that lists the valid names. A policy itself
+//            has none; should_wake() must not throw, and what decide() throws ends the session.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -33,6 +40,9 @@ struct FlushDecision {
   Action action = Action::kSend;
   std::chrono::nanoseconds delay{0};
   uint32_t records_max = 0;  // Of the batch that kSend makes; 0: as many as fit.
+  // With kAfter: ask again also when so much is pending, which costs the thread whose append
+  // reaches it a system call. 0: never.
+  uint64_t size_bytes = 0;
 };
 
 class FlushPolicy {
@@ -51,7 +61,14 @@ class FlushPolicy {
   }
 };
 
-// "per_op" | "sync" | "bytes=N" | "deadline=MICROSECONDS" | "adaptive"
+// "per_op" | "sync" | "bytes=N" | "deadline=MICROSECONDS" | "adaptive", or a registered one
 [[nodiscard]] Result<std::unique_ptr<FlushPolicy>> make_flush_policy(std::string_view name);
+
+// Makes a policy from what stands behind "NAME=" in its name; empty when nothing does.
+using FlushPolicyFactory =
+    std::function<Result<std::unique_ptr<FlushPolicy>>(std::string_view argument)>;
+// From now on make_flush_policy() knows "NAME" and "NAME=ARGUMENT". Names are lower-case letters,
+// digits and '_'. kInvalidArgument for another name and for one that is taken.
+[[nodiscard]] Status register_flush_policy(std::string_view name, FlushPolicyFactory factory);
 
 }  // namespace rgpu

@@ -20,7 +20,7 @@ using boost::system::error_code;
 namespace {
 
 constexpr size_t kReadSizeBytes = 256 << 10;
-constexpr size_t kCappedReadSizeBytes = 16 << 10;  // Small, so that connections share the line.
+constexpr size_t kCappedPieceSizeBytes = 16 << 10;
 constexpr uint64_t kQueueSizeBytesMax = 256 << 20;
 constexpr auto kForever = std::chrono::steady_clock::time_point::max();
 
@@ -28,8 +28,11 @@ constexpr auto kForever = std::chrono::steady_clock::time_point::max();
 
 // One direction's delay and rate, shared by all connections.
 struct Relay::Link {
-  Link(std::chrono::nanoseconds one_way, double megabits_per_s)
-      : delay(one_way), ns_per_byte(megabits_per_s > 0 ? 8e3 / megabits_per_s : 0) {
+  Link(std::chrono::nanoseconds one_way, double megabits_per_s) { set(one_way, megabits_per_s); }
+
+  void set(std::chrono::nanoseconds one_way, double megabits_per_s) {
+    delay = one_way;
+    ns_per_byte = megabits_per_s > 0 ? 8e3 / megabits_per_s : 0;
     // Under a cap: what is on its way, and a router's buffer more. Past that we stop reading, as a
     // full path does.
     queue_size_bytes_max =
@@ -48,9 +51,9 @@ struct Relay::Link {
     return free_at + delay;
   }
 
-  const std::chrono::nanoseconds delay;
-  const double ns_per_byte;  // 0: no cap.
-  uint64_t queue_size_bytes_max;
+  std::chrono::nanoseconds delay{0};
+  double ns_per_byte = 0;  // 0: no cap.
+  uint64_t queue_size_bytes_max = 0;
   Clock::time_point free_at{};
   uint64_t bytes = 0;
 };
@@ -64,6 +67,25 @@ struct Relay::Pipe {
 
   Pipe(asio::io_context& io, tcp::socket& from, tcp::socket& to, Link& line)
       : source(from), target(to), link(line), ready(io, kForever), room(io, kForever) {}
+
+  // Takes `size` bytes from the beginning of `buffer`, which is as large as before afterwards.
+  void enqueue(std::vector<std::byte>& buffer, size_t size) {
+    const auto begin = buffer.begin();
+    if (link.ns_per_byte > 0) {
+      // In pieces, each due when its own last byte has passed the line.
+      for (size_t at = 0; at < size; at += kCappedPieceSizeBytes) {
+        const size_t piece = std::min(kCappedPieceSizeBytes, size - at);
+        const auto first = begin + static_cast<std::ptrdiff_t>(at);
+        queue.push_back({link.due(piece), {first, first + static_cast<std::ptrdiff_t>(piece)}});
+      }
+    } else if (size < buffer.size() / 2) {
+      queue.push_back({link.due(size), {begin, begin + static_cast<std::ptrdiff_t>(size)}});
+    } else {  // Handed over as it is; a small piece is copied, so that queues hold what they say.
+      buffer.resize(size);
+      queue.push_back(
+          {link.due(size), std::exchange(buffer, std::vector<std::byte>(kReadSizeBytes))});
+    }
+  }
 
   tcp::socket& source;
   tcp::socket& target;
@@ -162,6 +184,12 @@ void Relay::listen() {
   spawn(accept_loop(shared_from_this()));
 }
 
+void Relay::set_line(std::chrono::nanoseconds round_trip, double megabits_per_s) {
+  up_->set(round_trip / 2, megabits_per_s);
+  down_->set(round_trip / 2, megabits_per_s);
+  first_delivered_up_ = last_received_down_ = {};
+}
+
 void Relay::stop() {
   stopped_ = true;
   error_code ignored;
@@ -175,7 +203,7 @@ void Relay::cut() {
 }
 
 RelayFigures Relay::figures() const noexcept {
-  return {connections_, up_->bytes, down_->bytes, turns_};
+  return {connections_, up_->bytes, down_->bytes, turns_, first_delivered_up_, last_received_down_};
 }
 
 asio::awaitable<void> Relay::schedule(RelayPtr self) {
@@ -236,10 +264,11 @@ asio::awaitable<void> Relay::serve(RelayPtr self, std::shared_ptr<Pair> pair) {
 asio::awaitable<void> Relay::receive(RelayPtr self, std::shared_ptr<Pair> pair, Pipe& pipe) {
   const auto token = asio::as_tuple(asio::use_awaitable);
   Link& link = pipe.link;
-  const size_t read_size = link.ns_per_byte > 0 ? kCappedReadSizeBytes : kReadSizeBytes;
-  std::vector<std::byte> buffer(read_size);
+  std::vector<std::byte> buffer(kReadSizeBytes);
   while (!pair->closed) {
-    const asio::mutable_buffer target(buffer.data(), buffer.size());
+    // Under a cap little at a time, so that connections share the line.
+    const size_t size_max = link.ns_per_byte > 0 ? kCappedPieceSizeBytes : buffer.size();
+    const asio::mutable_buffer target(buffer.data(), size_max);
     const auto [error, size] = co_await pipe.source.async_read_some(target, token);
     if (pair->closed) co_return;
     if (error) {
@@ -251,17 +280,10 @@ asio::awaitable<void> Relay::receive(RelayPtr self, std::shared_ptr<Pair> pair, 
       self->turns_ += &link == self->down_.get() ? 1 : 0;
       self->last_ = &link;
     }
-    // A large piece is handed over as it is, a small one copied, so that queues hold what they say.
-    Pipe::Chunk chunk{link.due(size), {}};
-    if (size < read_size / 2) {
-      chunk.bytes.assign(buffer.begin(), buffer.begin() + static_cast<std::ptrdiff_t>(size));
-    } else {
-      buffer.resize(size);
-      chunk.bytes = std::exchange(buffer, std::vector<std::byte>(read_size));
-    }
-    pipe.queue.push_back(std::move(chunk));
+    if (&link == self->down_.get()) self->last_received_down_ = Clock::now();
+    if (pipe.queue.empty()) pipe.ready.cancel();
+    pipe.enqueue(buffer, size);
     pipe.queued_bytes += size;
-    if (pipe.queue.size() == 1) pipe.ready.cancel();
     while (pipe.queued_bytes > link.queue_size_bytes_max && !pair->closed) {
       co_await pipe.room.async_wait(token);
     }
@@ -293,6 +315,9 @@ asio::awaitable<void> Relay::deliver(RelayPtr self, std::shared_ptr<Pair> pair, 
     if (failed) {
       pair->close();
       break;
+    }
+    if (&pipe.link == self->up_.get() && self->first_delivered_up_ == Clock::time_point{}) {
+      self->first_delivered_up_ = Clock::now();
     }
     pipe.queued_bytes -= size;
     pipe.room.cancel();

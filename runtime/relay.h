@@ -50,6 +50,9 @@ struct RelayFigures {
   uint64_t bytes_up = 0;
   uint64_t bytes_down = 0;
   uint64_t turns = 0;
+  // When data first reached the server since the line was set, and last came from it. Epoch: never.
+  std::chrono::steady_clock::time_point first_delivered_up{};
+  std::chrono::steady_clock::time_point last_received_down{};
   [[nodiscard]] std::string to_json() const;
 };
 
@@ -62,6 +65,9 @@ class Relay : public std::enable_shared_from_this<Relay> {
 
   // Resolves, binds and starts; port() is known then.
   [[nodiscard]] Status open();
+  // Another line from now on, for what is read later; connections stay. Set it while nothing is on
+  // its way: what overtakes is held back, so that order is kept.
+  void set_line(std::chrono::nanoseconds round_trip, double megabits_per_s);
   // Closes everything; `io` then runs out of work.
   void stop();
 
@@ -98,6 +104,8 @@ class Relay : public std::enable_shared_from_this<Relay> {
   std::set<std::shared_ptr<Pair>> pairs_;
   uint64_t connections_ = 0;
   uint64_t turns_ = 0;
+  Clock::time_point first_delivered_up_{};
+  Clock::time_point last_received_down_{};
   const Link* last_ = nullptr;  // On which data flowed last.
   bool stopped_ = false;
 };

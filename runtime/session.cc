@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/connection.h"
+#include "runtime/recorder.h"
 #include "runtime/session_core.h"
 #include "runtime/wait.h"
 #include "wire/limits.h"
@@ -56,6 +57,7 @@ struct Session::State {
 
   std::shared_ptr<SessionCore> core;
   std::shared_ptr<Connection> connection;
+  std::unique_ptr<Recorder> recorder;  // nullptr: not recorded.
   std::atomic<Handle> next_handle{1};
   std::atomic<bool> forked{false};
 };
@@ -73,10 +75,14 @@ Session::~Session() {
 
 Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options) {
   RGPU_RETURN_IF_ERROR(check_options(options));
-  Result<std::unique_ptr<FlushPolicy>> policy = make_flush_policy(options.flush_policy);
-  if (!policy) return policy.error();
+  std::shared_ptr<FlushPolicy> policy = options.policy;
+  if (policy == nullptr) {
+    Result<std::unique_ptr<FlushPolicy>> named = make_flush_policy(options.flush_policy);
+    if (!named) return named.error();
+    policy = *std::move(named);
+  }
   auto io = std::make_unique<boost::asio::io_context>(1);
-  auto core = std::make_shared<SessionCore>(options, *std::move(policy));
+  auto core = std::make_shared<SessionCore>(options, std::move(policy));
   Result<boost::asio::ip::tcp::socket> socket =
       options.socket < 0 ? connect_tcp(*io, core->peer, options.connect_timeout)
                          : adopt_socket(*io, options.socket);
@@ -84,6 +90,7 @@ Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options)
   auto state = std::make_shared<State>();
   state->core = core;
   state->connection = std::make_shared<Connection>(core, std::move(io), *std::move(socket));
+  state->recorder = Recorder::open(options);
   state->connection->start();
   return std::shared_ptr<Session>(new Session(std::move(state)));
 }
@@ -91,10 +98,15 @@ Result<std::shared_ptr<Session>> Session::connect(const SessionOptions& options)
 Result<wire::HelloReply> Session::server_info(WaitObserver& observer) {
   if (!alive()) return status();
   Handshake& handshake = state_->core->handshake;
+  const RecordedCall call(state_->recorder.get());
+  const auto note = [](Recorder& recorder, auto began) { recorder.greeting(began); };
   std::optional<CountedWait> counted;
   {
     const std::lock_guard lock(handshake.mutex);
-    if (handshake.reply) return *handshake.reply;
+    if (handshake.reply) {
+      call.succeeded(note);
+      return *handshake.reply;
+    }
   }
   counted.emplace(state_->core->counters, observer);
   std::unique_lock lock(handshake.mutex);
@@ -102,6 +114,7 @@ Result<wire::HelloReply> Session::server_info(WaitObserver& observer) {
   if (!stand_still(lock, handshake.changed, observer, over)) {
     return Status(Code::kCancelled, "the wait for the server's handshake was interrupted");
   }
+  call.succeeded(note);
   if (handshake.reply) return *handshake.reply;
   lock.unlock();
   return status();
@@ -170,12 +183,20 @@ Status Session::State::wait_for_room(WaitObserver& observer, Attempt attempt) {
 }
 
 Status Session::append(uint32_t stream, const Record& record, WaitObserver& observer) {
-  return state_->issue(stream, record, nullptr, observer);
+  const RecordedCall call(state_->recorder.get());
+  Status issued = state_->issue(stream, record, nullptr, observer);
+  if (issued) {
+    call.succeeded([&](Recorder& recorder, auto began) { recorder.record(began, stream, record); });
+  }
+  return issued;
 }
 
 Result<uint32_t> Session::define_template(std::span<const std::byte> encoded_op_template) {
   if (!alive()) return status();
-  return state_->core->queue.define_template(encoded_op_template);
+  const auto define = [&] { return state_->core->queue.define_template(encoded_op_template); };
+  if (state_->recorder == nullptr) [[likely]]
+    return define();
+  return state_->recorder->define_template(Recorder::Clock::now(), encoded_op_template, define);
 }
 
 Status Session::forget_templates(WaitObserver& observer) {
@@ -185,6 +206,9 @@ Status Session::forget_templates(WaitObserver& observer) {
 Status Session::upload(uint32_t stream, Handle handle, uint64_t storage_size_bytes,
                        uint64_t offset_bytes, Payload payload, WaitObserver& observer) {
   if (!alive()) return status();
+  const RecordedCall call(state_->recorder.get());
+  const std::span<const std::byte> bytes = payload.bytes;
+  const uint64_t first_offset_bytes = offset_bytes;
   CommandQueue& queue = state_->core->queue;
   uint64_t unissued = payload.bytes.size();
   if (!queue.try_stage(unissued)) {
@@ -205,20 +229,36 @@ Status Session::upload(uint32_t stream, Handle handle, uint64_t storage_size_byt
     offset_bytes += size;
     unissued -= size;
   } while (unissued != 0);
+  call.succeeded([&](Recorder& recorder, auto began) {
+    recorder.upload(began, stream, handle, storage_size_bytes, first_offset_bytes, bytes);
+  });
   return {};
 }
 
 void Session::free(Handle handle) noexcept {
-  if (alive() && state_->core->queue.free(handle)) state_->connection->wake();
+  if (!alive()) return;
+  const RecordedCall call(state_->recorder.get());
+  if (state_->core->queue.free(handle)) state_->connection->wake();
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.free(began, handle); });
 }
 
 Result<uint64_t> Session::new_request(Destination destination) {
   if (!alive()) return status();
-  return state_->core->replies.open(std::move(destination));
+  const RecordedCall call(state_->recorder.get());
+  const uint64_t size_bytes = destination.bytes.size();
+  Result<uint64_t> request = state_->core->replies.open(std::move(destination));
+  if (request) {
+    call.succeeded(
+        [&](Recorder& recorder, auto began) { recorder.request(began, *request, size_bytes); });
+  }
+  return request;
 }
 
 void Session::abandon_request(uint64_t request) noexcept {
-  if (!state_->forked.load(std::memory_order_relaxed)) state_->core->replies.abandon(request);
+  if (state_->forked.load(std::memory_order_relaxed)) return;
+  const RecordedCall call(state_->recorder.get());
+  state_->core->replies.abandon(request);
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.abandon(began, request); });
 }
 
 void Session::disown_request(uint64_t request) noexcept {
@@ -227,17 +267,26 @@ void Session::disown_request(uint64_t request) noexcept {
 
 Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
   if (state_->forked.load(std::memory_order_relaxed)) return status();
+  const RecordedCall call(state_->recorder.get());
   state_->request_flush();
-  return state_->core->replies.wait(request, observer);
+  Result<wire::Reply> reply = state_->core->replies.wait(request, observer);
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.wait(began, request, reply); });
+  return reply;
 }
 
 std::optional<Result<wire::Reply>> Session::poll(uint64_t request) {
   if (state_->forked.load(std::memory_order_relaxed)) return status();
-  return state_->core->replies.poll(request);
+  const RecordedCall call(state_->recorder.get());
+  std::optional<Result<wire::Reply>> reply = state_->core->replies.poll(request);
+  call.succeeded([&](Recorder& recorder, auto began) { recorder.poll(began, request, reply); });
+  return reply;
 }
 
 void Session::flush() noexcept {
-  if (alive()) state_->request_flush();
+  if (!alive()) return;
+  const RecordedCall call(state_->recorder.get());
+  state_->request_flush();
+  call.succeeded([](Recorder& recorder, auto began) { recorder.flush(began); });
 }
 
 uint64_t Session::appended(uint32_t stream) const noexcept {
@@ -260,7 +309,7 @@ Result<wire::Reply> Session::State::sync(Session& session, Command command, uint
   if (!request) return request.error();
   const auto immediates = std::as_bytes(std::span(&*request, 1));
   const Record record{number(command), 0, {}, immediates};
-  if (Status issued = issue(stream, record, nullptr, observer); !issued) {
+  if (Status issued = session.append(stream, record, observer); !issued) {
     session.abandon_request(*request);
     return issued;
   }
@@ -271,9 +320,14 @@ Status Session::set_flush_policy(std::string_view name) {
   Result<std::unique_ptr<FlushPolicy>> policy = make_flush_policy(name);
   if (!policy) return policy.error();
   if (!alive()) return status();
-  state_->core->queue.set_policy(*std::move(policy));
-  state_->connection->wake();
+  set_flush_policy(std::shared_ptr<FlushPolicy>(*std::move(policy)));
   return {};
+}
+
+void Session::set_flush_policy(std::shared_ptr<FlushPolicy> policy) {
+  RGPU_CHECK(policy != nullptr);
+  state_->core->queue.set_policy(std::move(policy));
+  if (alive()) state_->connection->wake();
 }
 
 std::string Session::flush_policy() const { return state_->core->queue.policy()->name(); }
@@ -307,7 +361,9 @@ bool Session::alive() const noexcept { return state_->core->fate.alive(); }
 Status Session::status() const { return state_->core->fate.status(); }
 
 void Session::close(std::chrono::milliseconds timeout) noexcept {
-  if (!state_->forked.load(std::memory_order_relaxed)) state_->connection->close(timeout);
+  if (state_->forked.load(std::memory_order_relaxed)) return;
+  state_->connection->close(timeout);
+  if (state_->recorder != nullptr) state_->recorder->finish();
 }
 
 void Session::abandon_after_fork() noexcept {

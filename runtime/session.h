@@ -33,7 +33,10 @@ struct SessionOptions {
   std::string client_version;
   std::string torch_version;
   std::string flush_policy = "adaptive";
-  uint32_t ring_size_bytes = 1u << 20;                   // Per stream; a power of two.
+  std::shared_ptr<FlushPolicy> policy;  // Instead of the named one; for this session alone.
+  std::string record_path;              // Records the session into this file (recorder.h), whatever
+  bool record_bytes = false;            // RGPU_RECORD says; with the bytes of uploads.
+  uint32_t ring_size_bytes = 1u << 20;  // Per stream; a power of two.
   uint64_t staged_size_bytes_max = uint64_t{256} << 20;  // Upload bytes not yet sent; one larger
                                                          // upload alone is let through.
   uint32_t batch_size_bytes_max = 256u << 10;            // Columns of one batch.
@@ -140,6 +143,7 @@ class Session {
   [[nodiscard]] Result<wire::Reply> sync_stream(uint32_t stream, WaitObserver& observer);
 
   [[nodiscard]] Status set_flush_policy(std::string_view name);
+  void set_flush_policy(std::shared_ptr<FlushPolicy> policy);  // Not null; this session's alone.
   [[nodiscard]] std::string flush_policy() const;
   [[nodiscard]] SessionStats stats() const;
   [[nodiscard]] bool alive() const noexcept;  // One relaxed load.

@@ -7,61 +7,31 @@
 #include "rgpu_generated.h"
 #include "wire/limits.h"
 #include "wire/tables.h"
+#include "wire/varint.h"
 
 namespace rgpu::wire {
 namespace {
 
 constexpr std::array<RecordShape, 13> kCommandShapes = {{
-    {1, 0},   // kFree
-    {1, 8},   // kAllocate
-    {1, 24},  // kUpload
-    {1, 24},  // kFetch
-    {0, 8},   // kSync
-    {0, 4},   // kStream
-    {0, 0},   // kForgetTemplates
-    {1, 8},   // kResize
-    {0, 12},  // kMemory
-    {1, 0},   // kRecordEvent
-    {1, 0},   // kWaitEvent
-    {1, 8},   // kQueryEvent
-    {0, 8},   // kSyncStream
+    {1, 0},         // kFree
+    {1, 8},         // kAllocate
+    {1, 24},        // kUpload
+    {1, 24, true},  // kFetch
+    {0, 8, true},   // kSync
+    {0, 4},         // kStream
+    {0, 0},         // kForgetTemplates
+    {1, 8},         // kResize
+    {0, 12, true},  // kMemory
+    {1, 0},         // kRecordEvent
+    {1, 0},         // kWaitEvent
+    {1, 8, true},   // kQueryEvent
+    {0, 8, true},   // kSyncStream
 }};
 static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kSyncStream) + 1);
 static_assert(kCommandShapes.size() <= kFirstTemplate);
 
 constexpr uint32_t kForgetTemplates = static_cast<uint32_t>(Command::kForgetTemplates);
 constexpr uint32_t kNumberEnd = kFirstTemplate + limits::kTemplatesMax;
-
-constexpr uint64_t zigzag(uint64_t difference) {
-  return (difference << 1) ^ (uint64_t{0} - (difference >> 63));
-}
-
-constexpr uint64_t unzigzag(uint64_t value) { return (value >> 1) ^ (uint64_t{0} - (value & 1)); }
-
-void append_varint(std::vector<uint8_t>& column, uint64_t value) {
-  while (value >= 0x80) {
-    column.push_back(static_cast<uint8_t>(value | 0x80));
-    value >>= 7;
-  }
-  column.push_back(static_cast<uint8_t>(value));
-}
-
-// Moves `at` behind the varint and gives nullptr, or what is wrong with it.
-const char* read_varint(const std::byte*& at, const std::byte* end, uint64_t& value) {
-  uint64_t result = 0;
-  for (uint32_t shift = 0; shift < 70; shift += 7) {
-    if (at == end) return "ends within a number";
-    const auto byte = static_cast<uint8_t>(*at++);
-    if (shift == 63 && byte > 1) return "holds a number of more than 64 bits";
-    result |= uint64_t{byte & 0x7fu} << shift;
-    if (byte < 0x80) {
-      if (byte == 0 && shift != 0) return "holds a number that is not in its shortest form";
-      value = result;
-      return nullptr;
-    }
-  }
-  return "holds a number of more than 64 bits";
-}
 
 // `record` counts from 0.
 Status column_error(const char* column, uint32_t record, const char* problem) {

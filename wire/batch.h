@@ -58,6 +58,7 @@ inline constexpr uint32_t kFirstTemplate = 16;
 struct RecordShape {
   uint32_t handle_count = 0;
   uint32_t immediates_size_bytes = 0;
+  bool asks = false;  // The first eight bytes of its immediates are a request number.
 };
 [[nodiscard]] Result<RecordShape> command_shape(uint32_t number);
 

@@ -1,13 +1,16 @@
 """./dev bench: every Google Benchmark program of the build, and a table of what they said."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
-from devtool import build
+from devtool import build, flush_report
 from devtool.console import ROOT, DevError, run, say
+from devtool.venv import PYTHON
 
 _REPORT = ROOT / "build" / "bench-report"
+_FLUSH_POLICIES = "flush_policies_bench"  # Has a page of its own.
 
 
 def bench(report: bool, only: str | None) -> int:
@@ -16,6 +19,7 @@ def bench(report: bool, only: str | None) -> int:
     programs = sorted(p for p in (folder / "bench").rglob("*_bench") if p.is_file())
     if not programs:
         raise DevError(f"no benchmark in {folder / 'bench'}")
+    _record_streams()
     results: dict[str, Any] = {}
     for program in programs:
         say(str(program.relative_to(ROOT)))
@@ -27,12 +31,46 @@ def bench(report: bool, only: str | None) -> int:
             _REPORT.mkdir(parents=True, exist_ok=True)
             out.unlink(missing_ok=True)
             command += [f"--benchmark_out={out}", "--benchmark_out_format=json"]
+            if program.name == _FLUSH_POLICIES:
+                command.append("--full")
         run(command, env={"OMP_NUM_THREADS": "1"})
         if out.exists() and out.stat().st_size:
             results[program.name] = json.loads(out.read_text())
     if report:
+        _write_page(results.pop(_FLUSH_POLICIES, None))
         _write_table(results)
     return 0
+
+
+def _record_streams() -> None:
+    """Make the recordings that flush_policies_bench replays, where they are missing."""
+    folder = ROOT / "bench" / "flush_policies"
+    missing = [
+        stream
+        for stream in ("mlp_step", "gpt_step", "thousand_ops", "upload_heavy")
+        if not (folder / "recordings" / f"{stream}.rgpurec").exists()
+    ]
+    if missing:
+        say(f"recording {', '.join(missing)}")
+        run([PYTHON, folder / "record.py", *missing])
+
+
+def _write_page(result: dict[str, Any] | None) -> None:
+    compared = flush_report.compare(result["benchmarks"]) if result else []
+    if result is None or not compared:
+        return
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    path = _REPORT / "flush_policies.html"
+    path.write_text(flush_report.page(compared, result["context"], commit or "unknown"))
+    for line in flush_report.summary(compared):
+        say(line)
+    say(f"the charts: {path.relative_to(ROOT)}")
 
 
 def _write_table(results: dict[str, Any]) -> None:

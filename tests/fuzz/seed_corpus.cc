@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "runtime/recorder.h"
 #include "wire/batch.h"
 #include "wire/frame.h"
 #include "wire/messages.h"
@@ -173,6 +174,51 @@ void write_messages(const Corpus& corpus) {
   corpus.write_message("goodbye", 3, encode(Goodbye{Code::kInternal, "the worker crashed"}));
 }
 
+// One of every event, without the hash at the end.
+void write_recordings(const Corpus& corpus, bool keeps_bytes) {
+  const std::string path = std::filesystem::temp_directory_path() / "seed.rgpurec";
+  SessionOptions options;
+  options.client_version = "0.1.0";
+  options.torch_version = "2.13.0+cpu";
+  options.record_path = path;
+  options.record_bytes = keeps_bytes;
+  const std::unique_ptr<Recorder> recorder = Recorder::open(options);
+  const Recorder::Clock::time_point began{};  // No gaps, so that the files are always the same.
+  OpTemplate asking = add_tensor();
+  asking.replies = true;
+  const auto number = recorder->define_template(began, encode_op_template(asking),
+                                                [] { return Result<uint32_t>(kFirstTemplate); });
+  recorder->greeting(began);
+  recorder->upload(began, 0, 1, 64, 8, std::vector<std::byte>(16));
+  recorder->request(began, 1024, 16);
+  recorder->abandon(began, 1024);
+  for (uint64_t request = 2048; request < 2050; ++request) recorder->request(began, request, 0);
+  const uint64_t immediates[] = {0, 0, 7, 2048};
+  const Handle handles[] = {1, 1, 2};
+  recorder->record(began, 3, {*number, 9, handles, std::as_bytes(std::span(immediates))});
+  recorder->wait(began, 2048, Reply());
+  const uint64_t second = 2049;
+  recorder->record(
+      began, 0,
+      {static_cast<uint32_t>(Command::kSync), 0, {}, std::as_bytes(std::span(&second, 1))});
+  recorder->wait(began, second, Status(Code::kCancelled, "interrupted"));
+  recorder->request(began, 4096, 0);
+  const uint64_t polled = 4096;
+  recorder->record(
+      began, 3,
+      {static_cast<uint32_t>(Command::kSyncStream), 0, {}, std::as_bytes(std::span(&polled, 1))});
+  recorder->flush(began);
+  recorder->poll(began, polled, Result<Reply>(Reply()));
+  recorder->free(began, 2);
+  recorder->record(began, 0, {static_cast<uint32_t>(Command::kForgetTemplates), 0, {}, {}});
+  recorder->finish();
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes{std::istreambuf_iterator<char>(file), {}};
+  bytes.resize(bytes.size() - sizeof(uint64_t));
+  corpus.write("recording", keeps_bytes ? "with_bytes" : "without_bytes", bytes);
+  std::filesystem::remove(path);
+}
+
 }  // namespace
 }  // namespace rgpu::wire
 
@@ -186,5 +232,7 @@ int main(int argument_count, char** arguments) {
   rgpu::wire::write_batches(corpus);
   rgpu::wire::write_op_templates(corpus);
   rgpu::wire::write_messages(corpus);
+  rgpu::wire::write_recordings(corpus, false);
+  rgpu::wire::write_recordings(corpus, true);
   return 0;
 }

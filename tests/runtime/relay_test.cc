@@ -75,6 +75,29 @@ TEST_F(RelayTest, ARoundTripTakesItsTime) {
   EXPECT_GE(Clock::now() - before, far.round_trip);
 }
 
+TEST_F(RelayTest, TheLineChangesUnderAConnection) {
+  open({});
+  start(through_relay());
+  const auto set_line = [this](std::chrono::nanoseconds round_trip) {
+    std::promise<RelayFigures> before;
+    boost::asio::post(io_, [&] {
+      before.set_value(relay_->figures());
+      relay_->set_line(round_trip, 0);
+    });
+    return before.get_future().get();
+  };
+  (void)set_line(milliseconds(20));
+  const Clock::time_point began = Clock::now();
+  expect_sync_works();
+  const Clock::time_point ended = Clock::now();
+  EXPECT_GE(ended - began, milliseconds(20));
+  const RelayFigures figures = set_line({});
+  EXPECT_GE(figures.first_delivered_up, began + milliseconds(10));
+  EXPECT_GE(figures.last_received_down, figures.first_delivered_up);
+  EXPECT_LE(figures.last_received_down, ended - milliseconds(10));
+  EXPECT_EQ(set_line({}).first_delivered_up, Clock::time_point{});  // Since the line was set.
+}
+
 TEST_F(RelayTest, TheCapHolds) {
   RelayOptions narrow;
   narrow.megabits_per_s = 8;  // 1 MB/s.

@@ -212,6 +212,15 @@ TEST(Batch, CommandShapesAreAsTheirCommentsSay) {
   EXPECT_FALSE(command_shape(kFirstTemplate));
 }
 
+TEST(Batch, CommandsThatAskAreKnown) {
+  std::vector<Command> asking;
+  for (uint32_t number = 0; command_shape(number); ++number) {
+    if (command_shape(number)->asks) asking.push_back(static_cast<Command>(number));
+  }
+  EXPECT_EQ(asking, (std::vector{Command::kFetch, Command::kSync, Command::kMemory,
+                                 Command::kQueryEvent, Command::kSyncStream}));
+}
+
 TEST(Batch, SteadyStateAllocatesNothing) {
   const auto records = random_records(4, 1000);
   const auto op = some_bytes(300);
