@@ -6,6 +6,7 @@
 
 #include <array>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <future>
 #include <map>
 #include <memory>
@@ -91,8 +92,7 @@ class RelayThread {
     thread_ = std::thread([this] { io_.run(); });
   }
   ~RelayThread() {
-    relay_->stop();
-    io_.stop();
+    boost::asio::post(io_, [relay = relay_] { relay->stop(); });
     thread_.join();
   }
   [[nodiscard]] uint16_t port() const { return relay_->port(); }

@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <poll.h>
+#include <spdlog/spdlog.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -32,6 +33,7 @@ int accept_one(int listener) {
 
 ModelServer::ModelServer(Transport transport, server::Io io) {
   // A session reads them from a descriptor.
+  spdlog::set_level(spdlog::level::warn);
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
