@@ -25,6 +25,9 @@ constexpr nanoseconds kSpunEnd = microseconds(100);
 // Reading a thread's CPU clock is a system call, so shorter gaps are taken by the wall clock.
 constexpr nanoseconds kMeasuredGap = microseconds(20);
 
+constexpr char kZerosHint[] =
+    " (uploads are zeros here; a program whose shapes depend on data needs RGPU_RECORD_BYTES=1)";
+
 nanoseconds thread_cpu() {
   timespec time{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -62,8 +65,10 @@ Status Replay::play(uint64_t events_end, Pace pace, WaitObserver& observer) {
     if (pace == Pace::kRecorded) pass_gap(ended, nanoseconds(event.gap_ns));
     const Clock::time_point began = Clock::now();
     if (Status issued = issue(event, observer); !issued) {
+      const bool zeros = !recording_.facts().keeps_bytes;
       return Status(issued.code(), "event " + std::to_string(figures_.events + 1) + " of " +
-                                       recording_.name() + ": " + issued.message());
+                                       recording_.name() + ": " + issued.message() +
+                                       (zeros ? kZerosHint : ""));
     }
     ended = Clock::now();
     if (!waits(event.kind)) figures_.calls += ended - began;

@@ -78,7 +78,8 @@ def test_the_data_are_kept_when_asked_for_only(record):
 def test_shapes_that_depend_on_data_need_the_data(record):
     assert "ERROR" not in replay(record(DEPENDS_ON_DATA, RGPU_RECORD_BYTES="1"))
     said = replay(record(DEPENDS_ON_DATA))
-    assert "the reply failed, as it did not when it was recorded" in said
+    assert "ERROR OCCURRED" in said
+    assert "needs RGPU_RECORD_BYTES=1" in said
 
 
 def test_a_file_that_cannot_be_written_is_one_line(run_snippet):
