@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "server/crash_report.h"
@@ -33,6 +34,11 @@ constexpr size_t kDirectReadSizeBytes = 64u << 10;  // From here on a read goes 
 constexpr size_t kOutboxSizeBytesMax = size_t{64} << 20;
 constexpr size_t kFramesPerWriteMax = 256;
 constexpr auto kAwait = asio::as_tuple(asio::use_awaitable);
+
+// All of it, in as few calls as the socket allows: Asio's own transfer_all() makes 64 KiB steps.
+size_t all_at_once(const boost::system::error_code& error, size_t /*transferred*/) {
+  return error ? 0 : std::numeric_limits<size_t>::max();
+}
 
 Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
 
@@ -184,7 +190,8 @@ asio::awaitable<Status> Session::read_exactly(std::span<std::byte> target) {
     input_begin_ = input_end_ = 0;
     if (target.size() >= kDirectReadSizeBytes) {
       const auto buffer = asio::buffer(target.data(), target.size());
-      const auto [error, size_bytes] = co_await asio::async_read(socket_, buffer, kAwait);
+      const auto [error, size_bytes] =
+          co_await asio::async_read(socket_, buffer, all_at_once, kAwait);
       co_return error ? to_status(error) : Status();
     }
     const auto buffer = asio::buffer(input_);
@@ -415,7 +422,8 @@ asio::awaitable<Status> Session::write_frames(std::vector<OutgoingFrame>& frames
     }
   }
   if (!crash_report::begin_frame()) co_return Status(Code::kCancelled, "the worker crashed");
-  const auto [error, size_bytes] = co_await asio::async_write(socket_, buffers, kAwait);
+  const auto [error, size_bytes] =
+      co_await asio::async_write(socket_, buffers, all_at_once, kAwait);
   crash_report::end_frame();
   co_return error ? to_status(error) : Status();
 }
