@@ -42,7 +42,7 @@ class BlockCache {
   [[nodiscard]] static size_t mapped_size_bytes(size_t size_bytes) noexcept;
   [[nodiscard]] Block* take_kept(size_t mapped_size_bytes) noexcept;
   [[nodiscard]] Block* map(size_t mapped_size_bytes) noexcept;
-  void unlink(Block& block) noexcept;                        // Under mutex_.
+  void unlink(Block& block) noexcept;                                 // Under mutex_.
   [[nodiscard]] Block* take_oldest_over(size_t keep_bytes) noexcept;  // Under mutex_; a chain.
   static void unmap(Block* chain) noexcept;
   friend BlockCache& client_blocks();

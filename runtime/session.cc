@@ -234,7 +234,7 @@ Status Session::upload(uint32_t stream, Handle handle, uint64_t storage_size_byt
     const std::shared_ptr<UploadFeed> feed = segment.feed;
     if (issued.ok()) issued = state_->issue(stream, record, &segment, observer);
     if (!issued) {
-      queue.release_staged(unissued);
+      queue.unstage(unissued);
       return issued;
     }
     if (feed) RGPU_RETURN_IF_ERROR(state_->hand_over(*feed, observer));
@@ -318,6 +318,8 @@ SessionStats Session::stats() const {
   stats.bytes_in = value(counters.bytes_in);
   stats.payload_bytes_out = value(counters.payload_bytes_out);
   stats.payload_bytes_in = value(counters.payload_bytes_in);
+  stats.payload_bytes_staged = core.queue.staged_total();
+  stats.payload_bytes_requested = value(counters.payload_bytes_requested);
   stats.wakeups = value(counters.wakeups);
   stats.wait_ns = value(counters.wait_ns);
   stats.server_busy_ns = value(counters.server_busy_ns);

@@ -87,6 +87,8 @@ struct SessionStats {
   uint64_t bytes_in = 0;
   uint64_t payload_bytes_out = 0;  // The part of bytes_out that is tensor bytes.
   uint64_t payload_bytes_in = 0;
+  uint64_t payload_bytes_staged = 0;     // Of uploads so far; payload_bytes_out gets there.
+  uint64_t payload_bytes_requested = 0;  // Of fetches so far; payload_bytes_in gets there.
   uint64_t wakeups = 0;         // System calls the issuing threads made to wake the I/O thread.
   uint64_t wait_ns = 0;         // Time stood still in waits.
   uint64_t server_busy_ns = 0;  // As of the last reply.

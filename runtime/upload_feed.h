@@ -75,8 +75,8 @@ size_t UploadFeed::send(Send&& send) {
   if (sent >= copied_from_) {
     lock.unlock();
     const Chunk chunk = chunks_.back();
-    const size_t size = send(
-        std::span<const std::byte>(chunk.bytes + (sent - chunk.begin), chunk.end - sent));
+    const size_t size =
+        send(std::span<const std::byte>(chunk.bytes + (sent - chunk.begin), chunk.end - sent));
     sent_ = sent + size;
     if (sent + size == chunk.end) give_last_chunk();
     return size;

@@ -1,7 +1,6 @@
 #include "runtime/block_cache.h"
 
 #include <gtest/gtest.h>
-
 #include <sys/wait.h>
 #include <unistd.h>
 

@@ -33,6 +33,7 @@ TEST_F(SessionUploadTest, TheCallersBytesAreItsOwnWhenTheCallReturns) {
       std::vector<std::byte> source = wanted;
       ASSERT_TRUE(upload(1, source));  // Nobody reads at the other end yet.
       std::ranges::fill(source, std::byte{0});
+      EXPECT_EQ(session_->stats().payload_bytes_staged, size_bytes);
       EXPECT_EQ(session_->stats().waits, waits_at_start_) << policy << " " << size_bytes;
       session_->flush();
       const ReceivedBatch batch = server_.read_batch();
@@ -104,10 +105,26 @@ TEST_F(SessionUploadTest, CountersTellHowFarATransferHasGot) {
   server_.send(bytes.first(kMiB));
   while (session_->stats().payload_bytes_in != kMiB) std::this_thread::yield();
   EXPECT_FALSE(session_->poll(request).has_value());
+  EXPECT_EQ(session_->stats().payload_bytes_requested, payload.size());
   server_.send(bytes.subspan(kMiB));
   ASSERT_TRUE(session_->wait(request, observer_));
   EXPECT_TRUE(target.bytes() == payload);
   EXPECT_EQ(session_->stats().payload_bytes_in, payload.size());
+}
+
+TEST_F(SessionUploadTest, WhatWillNotComeIsNotCountedAsRequested) {
+  start("per_op");
+  std::vector<std::byte> target(100);
+  session_->abandon_request(*session_->new_request({target, nullptr}));
+  EXPECT_EQ(session_->stats().payload_bytes_requested, 0u);
+  const uint64_t request = fetch({target, nullptr});
+  EXPECT_EQ(session_->stats().payload_bytes_requested, 100u);
+  (void)server_.read_records(1);
+  wire::Reply failed = reply_to(request);
+  failed.failed = true;
+  server_.reply(failed);
+  ASSERT_TRUE(session_->wait(request, observer_));
+  EXPECT_EQ(session_->stats().payload_bytes_requested, 0u);
 }
 
 }  // namespace

@@ -96,7 +96,10 @@ TEST(UploadFeed, AnEndedSessionEndsTheCopy) {
   EXPECT_FALSE(feed.hand_over(never));
   feed.abandon();
   EXPECT_TRUE(feed.is_abandoned());
-  const auto send = [](std::span<const std::byte>) -> size_t { ADD_FAILURE(); return 0; };
+  const auto send = [](std::span<const std::byte>) -> size_t {
+    ADD_FAILURE();
+    return 0;
+  };
   EXPECT_EQ(feed.send(send), 0u);
 }
 
