@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "torch_backend/device/downloads.h"
+
 namespace rgpu::backend {
 namespace {
 
@@ -152,6 +154,7 @@ wire::Reply Client::wait(uint64_t request) {
 void Client::synchronize() {
   if (!connected()) return;
   (void)noted([](Session& target) { return target.sync(hooks().observer()); });
+  Downloads::get().collect();
 }
 
 void Client::note_wait(uint64_t waits_before, uint64_t wait_ns_before) {
