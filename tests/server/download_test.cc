@@ -1,4 +1,6 @@
 // Replies that the network has not sent yet: their bytes stay what they were, and no stream waits.
+#include <thread>
+
 #include "tests/server/engine_fixture.h"
 
 namespace rgpu::server::testing {
@@ -70,6 +72,31 @@ TEST_F(HeldDownload, WithoutAWriterNothingIsCopied) {
   apply();
   EXPECT_EQ(sink.held[0].payload.data(), sink.held[1].payload.data());
   EXPECT_NE(sink.held[0].payload.data(), sink.held[2].payload.data());
+}
+
+TEST_F(HeldDownload, WhatAGraphHoldsTooIsWrittenInPlace) {
+  const auto wants_gradient = tensor_arg({kCount}, kFloat, wire::TensorMeta::kRequiresGrad);
+  wire::OpTemplate forward = op("aten::mul", "Tensor", {wants_gradient, wants_gradient},
+                                {new_output({kCount}), output_of(OutputKind::kOpaque)});
+  forward.keeps_graph = true;
+  const uint32_t mul = batch.define(forward);
+  const uint32_t zero_ =
+      batch.define(op("aten::zero_", "", {tensor_arg({kCount})}, {output_of(OutputKind::kAlias)}));
+  const uint32_t backward =
+      batch.define(op("rgpu::graph_backward", "",
+                      {tensor_arg({}), list_arg({tensor_arg({kCount})}), bool_arg(false)},
+                      {new_output({kCount}), new_output({kCount})}));
+  const std::vector<float> ones(kCount, 1);
+  batch.upload<float>(1, ones).upload<float>(2, ones).record(mul, {1, 2, 3, 4});
+  fetch_and_hold(1);
+  apply();
+  std::vector<OutgoingReply> unsent = std::move(sink.held);
+  sink.hold_payloads = false;
+  batch.record(zero_, {1}).record(backward, {4, 2, 5, 6});
+  std::thread other([this] { apply(); });  // Waits, since a copy would leave the graph its ones.
+  unsent.clear();
+  other.join();
+  EXPECT_EQ(fetch<float>(6, kCount), std::vector<float>(kCount, 0));
 }
 
 }  // namespace
