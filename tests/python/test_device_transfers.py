@@ -1,4 +1,12 @@
-"""How tensors travel: pinned memory, copies nobody waits for, and large ones."""
+"""How tensors travel: pinned memory, copies nobody waits for, large ones, and their progress."""
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import textwrap
 
 import pytest
 import rgpu
@@ -153,3 +161,54 @@ def test_writers_go_on_while_a_download_is_on_its_way(relay_to, fresh_opserver, 
         server=relay.address,
     )
     assert done.stdout.strip() == str([True] * 8), done.stderr
+
+
+# ---- The progress line --------------------------------------------------------------------------
+
+LONG_COPY = """
+    import torch, rgpu
+    x = torch.zeros(5_000_000).to("rgpu")
+    {between}
+    print("sum", x.cpu().sum().item())
+"""
+
+
+def run_on_terminal(code, address, **env):
+    """What a program writes to a terminal that is its stderr, and its stdout."""
+    ours, theirs = pty.openpty()
+    program = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        env={**os.environ, "RGPU_OPSERVER": address, **env},
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, text=True,
+    )  # fmt: skip
+    os.close(theirs)
+    shown = b""
+    while select.select([ours], [], [], 60)[0]:
+        try:
+            piece = os.read(ours, 4096)
+        except OSError:  # The other side is closed.
+            break
+        shown += piece
+        if not piece:
+            break
+    os.close(ours)
+    return shown.decode(), program.communicate(timeout=60)[0]
+
+
+def test_a_long_transfer_shows_its_progress_on_a_terminal(relay_to, opserver):
+    relay = relay_to(opserver.address, mbit=48)  # 3 s each way, less what buffers hold.
+    code = LONG_COPY.format(between="torch.rgpu.synchronize()")
+    shown, output = run_on_terminal(code, relay.address)
+    line = r"rgpu: {} \d+\.\d of \d+\.\d MB, \d+\.\d MB/s, \d+ s left"
+    assert output.strip() == "sum 0.0", shown
+    for direction in ("up", "down"):
+        assert re.search(line.format(direction), shown), shown
+    assert "\n" not in shown and shown.endswith("\r\x1b[K"), "it is cleared at the end"
+
+
+def test_progress_is_shown_to_nobody_else(relay_to, opserver, run_snippet):
+    relay = relay_to(opserver.address, mbit=48)
+    code = LONG_COPY.format(between="")
+    assert run_on_terminal(code, relay.address, RGPU_PROGRESS="0") == ("", "sum 0.0\n")
+    done = run_snippet(code, server=relay.address)
+    assert done.stdout == "sum 0.0\n" and "MB" not in done.stderr
