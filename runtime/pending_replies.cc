@@ -54,6 +54,18 @@ void PendingReplies::abandon(uint64_t request) noexcept {
   will_not_come(released);
 }
 
+void PendingReplies::disown(uint64_t request) noexcept {
+  Destination released;
+  const std::lock_guard lock(mutex_);
+  Slot* slot = find(request);
+  if (slot == nullptr) return;
+  if (slot->stage == Stage::kPending) {
+    slot->stage = Stage::kUnwanted;
+  } else if (slot->stage == Stage::kReady) {
+    released = reset(*slot);
+  }
+}
+
 Result<wire::Reply> PendingReplies::wait(uint64_t request, WaitObserver& observer) {
   // Counted also when the reply is here already: the count is the program's, not the machine's.
   const CountedWait counted(counters_, observer);

@@ -1,8 +1,8 @@
 // PendingReplies: the requests that were issued and whose reply has not been handed out.
 //
-// Threading: open(), abandon() and wait() by issuing threads; claim(), complete() by the I/O
-// thread. Lifetime:  a destination's owner is held until its reply came, also when its waiter gave
-// up, and
+// Threading: open(), abandon(), disown(), poll() and wait() by issuing threads; claim(), complete()
+// by the I/O thread. Lifetime:  a destination's owner is held until its reply came, also when its
+// waiter gave up, and
 //            released without the lock, since it may run any destructor.
 // Errors:    open() returns kExhausted when kRequestsMax are pending; claim() kInvalidArgument for
 //            a number that is not pending (the server's fault).
@@ -30,6 +30,8 @@ class PendingReplies {
   [[nodiscard]] Result<uint64_t> open(Destination destination);
   // The record was never issued: no reply will come.
   void abandon(uint64_t request) noexcept;
+  // Nobody wants the reply any more; it is discarded when it comes.
+  void disown(uint64_t request) noexcept;
   // Ends the request. kCancelled when the observer gave up; the reply is then discarded.
   [[nodiscard]] Result<wire::Reply> wait(uint64_t request, WaitObserver& observer);
 

@@ -65,6 +65,7 @@ bool RecordRing::try_append(const RingRecord& record) noexcept {
     std::memcpy(to, record.immediates.data(), record.immediates.size_bytes());
   }
   tail_.store(tail + size, std::memory_order_release);
+  appended_.store(appended_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
   return true;
 }
 

@@ -39,8 +39,10 @@ class RecordRing {
   // Appending thread. Some 10 ns and a copy; record_size_bytes() ≤ record_size_bytes_max().
   [[nodiscard]] bool try_append(const RingRecord& record) noexcept;
 
-  // Any thread. Bytes appended since the beginning.
-  [[nodiscard]] uint64_t position() const noexcept { return tail_.load(std::memory_order_acquire); }
+  // Any thread. How many records were appended since the beginning.
+  [[nodiscard]] uint64_t appended() const noexcept {
+    return appended_.load(std::memory_order_acquire);
+  }
 
   // Draining thread. The oldest record that was not popped; false: there is none.
   [[nodiscard]] bool front(RingRecord& record) noexcept;
@@ -57,6 +59,7 @@ class RecordRing {
 
   // Positions count bytes since the beginning and only grow; modulo the size they are offsets.
   alignas(64) std::atomic<uint64_t> tail_{0};  // Written by the appending thread,
+  std::atomic<uint64_t> appended_{0};          // By it as well.
   uint64_t head_seen_ = 0;                     // which looks at head_ only when this is too old.
   alignas(64) std::atomic<uint64_t> head_{0};  // Written by the draining thread, in release().
   uint64_t read_ = 0;                          // The draining thread's own position, ≥ head_.

@@ -43,6 +43,8 @@ struct Session::State {
   Status issue(uint32_t stream, const Record& record, Payload* payload, WaitObserver& observer);
   Status issue_slowly(uint32_t stream, const Record& record, Payload* payload,
                       WaitObserver& observer);
+  Result<wire::Reply> sync(Session& session, Command command, uint32_t stream,
+                           WaitObserver& observer);
   // Counted. Repeats `attempt` until it returns true, the session is lost or the observer gives up.
   template <typename Attempt>
   Status wait_for_room(WaitObserver& observer, Attempt attempt);
@@ -258,6 +260,10 @@ void Session::abandon_request(uint64_t request) noexcept {
   if (!state_->forked.load(std::memory_order_relaxed)) state_->core->replies.abandon(request);
 }
 
+void Session::disown_request(uint64_t request) noexcept {
+  if (!state_->forked.load(std::memory_order_relaxed)) state_->core->replies.disown(request);
+}
+
 Result<wire::Reply> Session::wait(uint64_t request, WaitObserver& observer) {
   if (state_->forked.load(std::memory_order_relaxed)) return status();
   state_->request_flush();
@@ -273,21 +279,31 @@ void Session::flush() noexcept {
   if (alive()) state_->request_flush();
 }
 
-uint64_t Session::position(uint32_t stream) const noexcept {
+uint64_t Session::appended(uint32_t stream) const noexcept {
   const RecordRing* ring =
       stream < limits::kStreamsMax ? state_->core->queue.ring(stream) : nullptr;
-  return ring == nullptr ? 0 : ring->position();
+  return ring == nullptr ? 0 : ring->appended();
 }
 
 Result<wire::Reply> Session::sync(WaitObserver& observer) {
-  Result<uint64_t> request = new_request();
+  return state_->sync(*this, Command::kSync, 0, observer);
+}
+
+Result<wire::Reply> Session::sync_stream(uint32_t stream, WaitObserver& observer) {
+  return state_->sync(*this, Command::kSyncStream, stream, observer);
+}
+
+Result<wire::Reply> Session::State::sync(Session& session, Command command, uint32_t stream,
+                                         WaitObserver& observer) {
+  Result<uint64_t> request = session.new_request();
   if (!request) return request.error();
   const auto immediates = std::as_bytes(std::span(&*request, 1));
-  if (Status issued = append(0, {number(Command::kSync), 0, {}, immediates}, observer); !issued) {
-    abandon_request(*request);
+  const Record record{number(command), 0, {}, immediates};
+  if (Status issued = issue(stream, record, nullptr, observer); !issued) {
+    session.abandon_request(*request);
     return issued;
   }
-  return wait(*request, observer);
+  return session.wait(*request, observer);
 }
 
 Status Session::set_flush_policy(std::string_view name) {

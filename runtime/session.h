@@ -129,6 +129,7 @@ class Session {
   // number, wait. wait() ends the request in every case. At most 1024 at once (kExhausted).
   [[nodiscard]] Result<uint64_t> new_request(Destination destination = {});
   void abandon_request(uint64_t request) noexcept;  // When the record could not be appended.
+  void disown_request(uint64_t request) noexcept;   // Nobody will wait: the reply is discarded.
   // It counts as one wait even when the reply is here already: counts are the program's, not the
   // machine's.
   [[nodiscard]] Result<wire::Reply> wait(uint64_t request, WaitObserver& observer);
@@ -137,10 +138,12 @@ class Session {
   [[nodiscard]] std::optional<Result<wire::Reply>> poll(uint64_t request);
   // What was issued so far is sent soon, whatever the flush policy. Does not wait for it.
   void flush() noexcept;
-  // Grows with every record appended to the stream; 0: none yet.
-  [[nodiscard]] uint64_t position(uint32_t stream) const noexcept;
+  // How many records were appended to the stream.
+  [[nodiscard]] uint64_t appended(uint32_t stream) const noexcept;
   // Command::kSync and its reply.
   [[nodiscard]] Result<wire::Reply> sync(WaitObserver& observer);
+  // Command::kSyncStream and its reply.
+  [[nodiscard]] Result<wire::Reply> sync_stream(uint32_t stream, WaitObserver& observer);
 
   [[nodiscard]] Status set_flush_policy(std::string_view name);
   [[nodiscard]] std::string flush_policy() const;

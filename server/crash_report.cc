@@ -181,6 +181,10 @@ bool begin_frame() noexcept {
 
 void end_frame() noexcept { state.writing = false; }
 
+void let_crash_end_process() noexcept {
+  while (state.crashed) sleep_ms(100);
+}
+
 void use_thread_stack() {
   stack_t present{};
   sigaltstack(nullptr, &present);

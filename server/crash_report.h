@@ -20,6 +20,9 @@ void install(int socket);
 [[nodiscard]] bool begin_frame() noexcept;
 void end_frame() noexcept;
 
+// Before a worker ends by itself: where a thread crashed, its signal is to end the process.
+void let_crash_end_process() noexcept;
+
 // A signal handler needs a stack of its own where the thread's overflowed.
 void use_thread_stack();
 

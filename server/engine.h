@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "server/body_pool.h"
+#include "server/input_buffer.h"
 #include "wire/batch.h"
 #include "wire/messages.h"
 #include "wire/status.h"

@@ -107,8 +107,8 @@ asio::awaitable<void> refuse(tcp::socket& socket, Status reason) {
 
 }  // namespace
 
-Listener::Listener(const Options& options, EngineFactory make_engine)
-    : options_(options), make_engine_(std::move(make_engine)) {
+Listener::Listener(const Options& options, IoChoice io, EngineFactory make_engine)
+    : options_(options), io_choice_(std::move(io)), make_engine_(std::move(make_engine)) {
   const sigset_t set = handled_signals();
   sigprocmask(SIG_BLOCK, &set, nullptr);
   signals_.assign(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
@@ -191,7 +191,7 @@ bool Listener::start_worker(tcp::socket& socket) {
     // SIGTERM and SIGINT stay blocked: the session reads them from a descriptor of its own.
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != listener) _exit(EXIT_SUCCESS);
-    run_worker(socket.native_handle(), id, make_engine_);
+    run_worker(socket.native_handle(), id, io_choice_, make_engine_);
   }
   if (worker < 0) {
     spdlog::error("fork: {}", std::strerror(errno));

@@ -26,9 +26,11 @@
 
 namespace rgpu::server {
 
+namespace asio = boost::asio;
+
 class Listener : public std::enable_shared_from_this<Listener> {
  public:
-  Listener(const Options& options, EngineFactory make_engine);
+  Listener(const Options& options, IoChoice io, EngineFactory make_engine);
   // Binds. Errors name the address.
   [[nodiscard]] Status open();
   [[nodiscard]] uint16_t port() const;
@@ -45,6 +47,7 @@ class Listener : public std::enable_shared_from_this<Listener> {
   void stop();
 
   const Options options_;
+  const IoChoice io_choice_;
   const EngineFactory make_engine_;
   asio::io_context io_{1};
   asio::ip::tcp::acceptor acceptor_{io_};

@@ -40,9 +40,14 @@ int main(int argc, char** argv) {
     return EXIT_FAILURE;
   }
   engine_options.device = *device;
-  const auto listener = std::make_shared<Listener>(options, [engine_options](const auto& context) {
-    return make_torch_engine(engine_options, context);
-  });
+  const rgpu::Result<IoChoice> io = choose_io(options.io);
+  if (!io) {
+    spdlog::error("{}", io.error().message());
+    return EXIT_FAILURE;
+  }
+  const auto listener = std::make_shared<Listener>(
+      options, *io,
+      [engine_options](const auto& context) { return make_torch_engine(engine_options, context); });
   const rgpu::Status opened = listener->open();
   if (!opened.ok()) {
     spdlog::error("{}", opened.message());

@@ -22,6 +22,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       ->check(CLI::ValidIPV4)
       ->capture_default_str();
   app.add_option("--port", options.port, "TCP port; 0: a free one, printed")->capture_default_str();
+  app.add_option("--io", options.io,
+                 "What carries a session's traffic. auto: io_uring where the machine allows it")
+      ->check(CLI::IsMember({"auto", "io_uring", "epoll"}))
+      ->capture_default_str();
   app.add_option("--max-sessions", options.sessions_max, "Sessions at once; more are refused")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();

@@ -11,7 +11,8 @@ struct Options {
   uint32_t devices = 1;         // Logical devices; only with the CPU.
   uint32_t threads = 0;         // ATen's threads per session; 0: one per core.
   std::string bind_address = "127.0.0.1";
-  uint16_t port = 9720;  // 0: the system picks one.
+  uint16_t port = 9720;     // 0: the system picks one.
+  std::string io = "auto";  // "auto", "io_uring", "epoll"
   uint32_t sessions_max = 64;
   std::string log_level = "info";
   bool exit_with_parent = false;

@@ -33,7 +33,7 @@ class ThreadExecutor final : public Executor {
   void drain() override;
 
  private:
-  static constexpr size_t kThreadsMax = 16;
+  static constexpr size_t kThreadsMax = 64;
   static constexpr size_t kRunsQueuedMax = 64;  // Of one thread.
   struct Lane {
     std::thread thread;

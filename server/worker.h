@@ -4,6 +4,7 @@
 //            ones by the engine.
 #pragma once
 
+#include "server/io_choice.h"
 #include "server/session.h"
 #include "server/worker_context.h"
 
@@ -11,6 +12,7 @@ namespace rgpu::server {
 
 // In a process that was just forked. Takes over `socket`, closes every other descriptor but the
 // standard ones, and ends the process when the session is over.
-[[noreturn]] void run_worker(int socket, const SessionId& id, const EngineFactory& make_engine);
+[[noreturn]] void run_worker(int socket, const SessionId& id, const IoChoice& io,
+                             const EngineFactory& make_engine);
 
 }  // namespace rgpu::server

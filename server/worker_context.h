@@ -4,7 +4,6 @@
 #include <functional>
 #include <memory>
 
-#include "server/body_pool.h"
 #include "server/engine.h"
 #include "server/work_clock.h"
 
@@ -12,7 +11,6 @@ namespace rgpu::server {
 
 struct EngineContext {
   EngineSink& sink;
-  BodyPool& bodies;
   WorkClock& clock;
 };
 using EngineFactory = std::function<std::unique_ptr<Engine>(const EngineContext&)>;

@@ -41,8 +41,7 @@ class Bench {
   std::unique_ptr<IncomingBatch> incoming(const BatchBuilder::Built& built) {
     auto incoming = std::make_unique<IncomingBatch>();
     incoming->sequence = ++sequence_;
-    incoming->body = bodies_.take(built.body.size());
-    std::memcpy(incoming->body.bytes().data(), built.body.data(), built.body.size());
+    incoming->body = Body::copy_of(built.body);
     incoming->reader = wire::BatchReader::open(incoming->body.bytes()).value();
     for (const auto& bytes : built.segments) {
       Segment segment = engine_->allocate_segment(bytes.size()).value();
@@ -54,10 +53,9 @@ class Bench {
 
  private:
   NullSink sink_;
-  BodyPool bodies_;
   WorkClock clock_;
   std::unique_ptr<server::Engine> engine_ =
-      make_torch_engine({.device = "cpu", .devices = 1, .threads = 1}, {sink_, bodies_, clock_});
+      make_torch_engine({.device = "cpu", .devices = 1, .threads = 1}, {sink_, clock_});
   uint64_t sequence_ = 0;
 };
 

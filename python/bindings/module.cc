@@ -12,6 +12,7 @@
 #include "torch_backend/device/generator.h"
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/hooks.h"
+#include "torch_backend/device/stream.h"
 
 namespace py = pybind11;
 
@@ -97,7 +98,7 @@ PYBIND11_MODULE(_C, m) {
     Client::get().close();
   });
   m.def("connected", [] { return Client::get().connected(); });
-  m.def("synchronize", [] { translated([] { Client::get().synchronize(); }); });
+  m.def("synchronize", [] { translated([] { rgpu::backend::synchronize_device(); }); });
   m.def("device_count", [] { return translated([] { return Client::get().device_count(); }); });
   m.def("current_device", [] { return static_cast<int>(rgpu::backend::current_device()); });
   m.def("set_device", [](int index) {

@@ -204,10 +204,39 @@ def empty_cache() -> None:
     """Do nothing: what is freed here is freed on the server."""
 
 
-# Streams and events: PyTorch's own classes, over the device guard.
+# Streams and events: PyTorch's own classes, over the device guard. Recording and waiting for events
+# are records like ops; query() asks the server beside the program and says no until it answered.
 
 Stream = torch.Stream
 Event = torch.Event
+
+
+class StreamContext:
+    """Context manager: the calling thread's ops inside go to ``stream``, if it is not None."""
+
+    def __init__(self, stream: torch.Stream | None) -> None:
+        self.stream = stream
+        self._before: torch.Stream | None = None
+
+    def __enter__(self) -> None:
+        if self.stream is not None:
+            self._before = current_stream()
+            set_stream(self.stream)
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            set_stream(self._before)
+
+
+def stream(stream: torch.Stream | None) -> StreamContext:
+    """Context manager: the calling thread's ops inside are issued on ``stream``."""
+    return StreamContext(stream)
+
+
+def set_stream(stream: torch.Stream | None) -> None:
+    """Make ``stream`` the calling thread's current one; None changes nothing."""
+    if stream is not None:
+        torch.accelerator.set_stream(stream)
 
 
 def current_stream(device: Any = None) -> torch.Stream:
@@ -218,8 +247,3 @@ def current_stream(device: Any = None) -> torch.Stream:
 def default_stream(device: Any = None) -> torch.Stream:
     """The device's default stream."""
     return torch.Stream(stream_id=0, device_index=_index(device), device_type=_PRIVATE_USE_1)
-
-
-def stream(stream: torch.Stream) -> torch.Stream:
-    """Context manager: ops inside are issued on ``stream``."""
-    return stream

@@ -12,7 +12,22 @@ namespace {
 
 // Long batches are cut, so that execution starts before the whole batch is decoded.
 constexpr size_t kStepsPerRunMax = 256;
-constexpr size_t kQueuedBatchSizeBytesMax = size_t{4} << 20;
+// Of batches that streams with queues of their own have not executed.
+constexpr size_t kQueuedSizeBytesMax = size_t{64} << 20;
+
+using wire::Command;
+
+constexpr uint32_t number(Command command) { return static_cast<uint32_t>(command); }
+
+bool is_done_when_decoded(Command command) {
+  return command == Command::kStream || command == Command::kForgetTemplates ||
+         command == Command::kWaitEvent || command == Command::kQueryEvent;
+}
+
+bool is_of_event(Command command) {
+  return command == Command::kRecordEvent || command == Command::kWaitEvent ||
+         command == Command::kQueryEvent;
+}
 
 Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
 
@@ -20,10 +35,18 @@ Status unknown_handle(wire::Handle handle) {
   return invalid("unknown handle " + std::to_string(handle));
 }
 
+Status is_event(wire::Handle handle) {
+  return invalid("handle " + std::to_string(handle) + " is an event");
+}
+
 }  // namespace
 
 BatchDecoder::BatchDecoder(EngineState& state, Executor& executor)
-    : state_(state), executor_(executor) {}
+    : state_(state), executor_(executor), queued_bytes_(kQueuedSizeBytesMax) {
+  if (!state_.device.is_cpu()) {
+    device_events_ = std::make_unique<DeviceEvents>(state_.device, state_.context.sink, progress_);
+  }
+}
 
 void BatchDecoder::decode(std::unique_ptr<IncomingBatch> batch) {
   if (state_.ended) return;
@@ -31,26 +54,30 @@ void BatchDecoder::decode(std::unique_ptr<IncomingBatch> batch) {
   set_stream(batch->stream);
   next_segment_ = 0;
   progress_.open(sequence);
-  const auto shared = std::make_shared<BatchInProgress>(std::move(batch), state_.context.bodies);
-  start_run(shared);
-  Status status = decode_records(shared);
+  queued_bytes_.add(batch->size_bytes);
+  batch_ = {batch.release(), [this](IncomingBatch* done) {
+              const size_t size_bytes = done->size_bytes;
+              delete done;
+              queued_bytes_.remove(size_bytes);
+            }};
+  start_run();
+  Status status = decode_records(*batch_);
   submit_run(status.ok());
-  // The queue that bounds what is under way ends here, where streams have queues of their own.
-  if (several_streams_ && (*shared)->size_bytes > kQueuedBatchSizeBytesMax) executor_.drain();
+  batch_.reset();
   if (!status.ok() && !state_.ended.exchange(true)) {
     state_.context.sink.failed(status.with_context("batch " + std::to_string(sequence)));
   }
 }
 
-void BatchDecoder::start_run(const std::shared_ptr<BatchInProgress>& batch) {
+void BatchDecoder::start_run() {
   run_ = std::make_unique<TorchRun>();
   run_->id = ++last_run_id_;
   run_->stream = stream_;
-  run_->batch = batch;
+  run_->batch = batch_;
   run_->plans = plans_;
   std::unique_ptr<StreamRunner>& runner = runners_[stream_];
   if (!runner) {
-    runner = std::make_unique<StreamRunner>(state_, progress_, stream_);
+    runner = std::make_unique<StreamRunner>(state_, progress_, device_events_.get(), stream_);
     if (several_streams_ && stream_ != first_stream_ && untracked_run_id_ != 0) {
       run_after({first_stream_, untracked_run_id_});
     }
@@ -60,8 +87,13 @@ void BatchDecoder::start_run(const std::shared_ptr<BatchInProgress>& batch) {
 
 void BatchDecoder::submit_run(bool is_last) {
   // The batch's own count, taken when it was opened, is the last run's.
-  if (!is_last) progress_.add_run((*run_->batch)->sequence);
+  if (!is_last) progress_.add_run(run_->batch->sequence);
   executor_.submit(std::move(run_));
+}
+
+void BatchDecoder::cut_run() {
+  submit_run(false);
+  start_run();
 }
 
 // ---- Streams ------------------------------------------------------------------------------------
@@ -105,39 +137,41 @@ void BatchDecoder::note_use(Slot& slot, bool writes) {
 
 // ---- Records ------------------------------------------------------------------------------------
 
-Status BatchDecoder::decode_records(const std::shared_ptr<BatchInProgress>& batch) {
-  wire::BatchReader& reader = (*batch)->reader;
+Status BatchDecoder::decode_records(IncomingBatch& batch) {
+  wire::BatchReader& reader = batch.reader;
   RGPU_RETURN_IF_ERROR(define_templates(reader));
   const uint32_t count = reader.record_count();
   for (uint32_t i = 0; i < count; ++i) {
     const Result<wire::BatchReader::Record> record = reader.next();
     if (!record) return record.error();
-    if (record->number == static_cast<uint32_t>(wire::Command::kForgetTemplates)) {
-      if (i + 1 != count) return invalid("templates are forgotten before the batch's last record");
-      plans_ = std::make_shared<OpPlans>();
-      geometries_.clear();
-      continue;
+    if (record->number == number(Command::kForgetTemplates) && i + 1 != count) {
+      return invalid("templates are forgotten before the batch's last record");
     }
-    const uint32_t stream = stream_;
-    if (several_streams_ && record->number == static_cast<uint32_t>(wire::Command::kSync)) {
-      submit_run(false);
-      executor_.drain();
-      start_run(batch);
-    }
-    Step step;
-    step.location = record->location;
-    step.handles_begin = static_cast<uint32_t>(run_->handles.size());
-    const Status status = record->number >= wire::kFirstTemplate
-                              ? decode_op(reader, record->number, step)
-                              : decode_command(**batch, record->number, step);
+    const Status status = decode_record(batch, *record);
     if (!status.ok()) return status.with_context("record " + std::to_string(i));
-    if (stream == stream_) run_->steps.push_back(step);
-    if (stream == stream_ && run_->steps.size() < kStepsPerRunMax) continue;
-    submit_run(false);
-    start_run(batch);
   }
   if (next_segment_ != reader.segments().size()) return invalid("a payload segment has no upload");
   return reader.finish();
+}
+
+Status BatchDecoder::decode_record(IncomingBatch& batch, wire::BatchReader::Record record) {
+  if (several_streams_ && record.number == number(Command::kSync)) {
+    submit_run(false);
+    executor_.drain();
+    start_run();
+  }
+  Step step;
+  step.location = record.location;
+  step.handles_begin = static_cast<uint32_t>(run_->handles.size());
+  RGPU_RETURN_IF_ERROR(record.number >= wire::kFirstTemplate
+                           ? decode_op(batch.reader, record.number, step)
+                           : decode_command(batch, record.number, step));
+  if (step.plan == nullptr && is_done_when_decoded(step.command)) return {};
+  run_->steps.push_back(step);
+  // Whoever waits for an event waits for nothing that comes after it.
+  const bool is_event = step.plan == nullptr && step.command == Command::kRecordEvent;
+  if (run_->steps.size() == kStepsPerRunMax || (is_event && several_streams_)) cut_run();
+  return {};
 }
 
 Status BatchDecoder::define_templates(wire::BatchReader& reader) {
@@ -177,6 +211,7 @@ Status BatchDecoder::decode_op(wire::BatchReader& reader, uint32_t number, Step&
   for (uint32_t i = 0; i < plan.input_count; ++i) {
     const SlotPtr* slot = handles_.find(record_handles_[i]);
     if (slot == nullptr) return unknown_handle(record_handles_[i]).with_context(plan.full_name);
+    if ((*slot)->event) return is_event(record_handles_[i]).with_context(plan.full_name);
     run_->handles.push_back(*slot);
     // A kept graph's buffers are freed by its backward.
     note_use(**slot, plan.input_written[i] != 0 || plan.builtin != OpPlan::Builtin::kNone);
@@ -195,14 +230,13 @@ Status BatchDecoder::decode_command(IncomingBatch& batch, uint32_t number, Step&
   const auto immediates = batch.reader.read_immediates(shape->immediates_size_bytes);
   if (!immediates) return immediates.error();
   step.immediates = immediates->data();
-  if (step.command == wire::Command::kStream) {
-    uint32_t stream = 0;
-    std::memcpy(&stream, step.immediates, sizeof stream);
-    if (stream >= limits::kStreamsMax) return invalid("a stream over the limit");
-    set_stream(stream);
+  if (step.command == Command::kStream) return decode_stream(step);
+  if (step.command == Command::kForgetTemplates) {
+    plans_ = std::make_shared<OpPlans>();
+    geometries_.clear();
     return {};
   }
-  if (step.command == wire::Command::kUpload) {
+  if (step.command == Command::kUpload) {
     uint64_t size_bytes = 0;
     std::memcpy(&size_bytes, step.immediates + 16, sizeof size_bytes);
     if (next_segment_ >= batch.segments.size() ||
@@ -218,16 +252,65 @@ Status BatchDecoder::decode_command(IncomingBatch& batch, uint32_t number, Step&
   return resolve_command_handle(handle, step);
 }
 
+Status BatchDecoder::decode_stream(const Step& step) {
+  uint32_t stream = 0;
+  std::memcpy(&stream, step.immediates, sizeof stream);
+  if (stream >= limits::kStreamsMax) return invalid("a stream over the limit");
+  if (stream == stream_) return {};
+  submit_run(false);
+  set_stream(stream);
+  start_run();
+  return {};
+}
+
+// ---- Events -------------------------------------------------------------------------------------
+
+Status BatchDecoder::decode_event(wire::Handle handle, Step& step) {
+  if (step.command == Command::kRecordEvent) return record_event(handle);
+  const SlotPtr* found = handles_.find(handle);
+  if (found == nullptr) return unknown_handle(handle);
+  if (!(*found)->event) return invalid("handle " + std::to_string(handle) + " is no event");
+  if (step.command == Command::kQueryEvent) return query_event(*(*found)->event, step);
+  const Slot::Use recorded = (*found)->last_write;
+  if (recorded.stream == stream_) return {};
+  cut_run();  // What this stream had before need not wait.
+  run_after(recorded);
+  return {};
+}
+
+Status BatchDecoder::record_event(wire::Handle handle) {
+  const SlotPtr* known = handles_.find(handle);
+  if (known != nullptr) {
+    if (!(*known)->event) return invalid("handle " + std::to_string(handle) + " is no event");
+    (void)handles_.erase(handle);
+  }
+  RGPU_RETURN_IF_ERROR(add_new_handle(handle));
+  Slot& slot = *run_->handles.back();
+  slot.event = std::make_shared<EventMark>();
+  slot.last_write = {stream_, run_->id};
+  return {};
+}
+
+Status BatchDecoder::query_event(EventMark& mark, const Step& step) {
+  uint64_t request = 0;
+  std::memcpy(&request, step.immediates, sizeof request);
+  Result<std::optional<OutgoingReply>> answer = mark.ask(request);
+  if (!answer) return answer.error();
+  if (*answer) state_.context.sink.complete({&**answer, 1}, progress_.applied());
+  return {};
+}
+
 Status BatchDecoder::resolve_command_handle(wire::Handle handle, Step& step) {
-  if (step.command == wire::Command::kFree) {
+  if (step.command == Command::kFree) {
     SlotPtr slot = handles_.erase(handle);
     if (!slot) return unknown_handle(handle).with_context("free");
     run_->handles.push_back(std::move(slot));
     return {};
   }
+  if (is_of_event(step.command)) return decode_event(handle, step);
   const SlotPtr* slot = handles_.find(handle);
-  const bool may_be_new = step.command == wire::Command::kUpload;
-  if (step.command == wire::Command::kAllocate || (may_be_new && slot == nullptr)) {
+  const bool may_be_new = step.command == Command::kUpload;
+  if (step.command == Command::kAllocate || (may_be_new && slot == nullptr)) {
     step.is_new = true;
     uint64_t size_bytes = 0;
     std::memcpy(&size_bytes, step.immediates, sizeof size_bytes);
@@ -235,7 +318,8 @@ Status BatchDecoder::resolve_command_handle(wire::Handle handle, Step& step) {
     return add_new_handle(handle);
   }
   if (slot == nullptr) return unknown_handle(handle);
-  if (step.command == wire::Command::kResize) {
+  if ((*slot)->event) return is_event(handle);
+  if (step.command == Command::kResize) {
     uint64_t size_bytes = 0;
     std::memcpy(&size_bytes, step.immediates, sizeof size_bytes);
     if (size_bytes > limits::kStorageSizeBytesMax) return invalid("a storage over the limit");

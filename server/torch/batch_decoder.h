@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "server/executor.h"
+#include "server/queued_bytes.h"
 #include "server/torch/engine_state.h"
 #include "server/torch/geometry.h"
 #include "server/torch/handle_table.h"
@@ -27,18 +28,24 @@ class BatchDecoder {
   void decode(std::unique_ptr<IncomingBatch> batch);
 
  private:
-  [[nodiscard]] Status decode_records(const std::shared_ptr<BatchInProgress>& batch);
+  [[nodiscard]] Status decode_records(IncomingBatch& batch);
   [[nodiscard]] Status define_templates(wire::BatchReader& reader);
+  [[nodiscard]] Status decode_record(IncomingBatch& batch, wire::BatchReader::Record record);
   [[nodiscard]] Status decode_op(wire::BatchReader& reader, uint32_t number, Step& step);
   [[nodiscard]] Status decode_command(IncomingBatch& batch, uint32_t number, Step& step);
+  [[nodiscard]] Status decode_stream(const Step& step);
+  [[nodiscard]] Status decode_event(wire::Handle handle, Step& step);
+  [[nodiscard]] Status record_event(wire::Handle handle);
+  [[nodiscard]] Status query_event(EventMark& mark, const Step& step);
   [[nodiscard]] Status resolve_command_handle(wire::Handle handle, Step& step);
   [[nodiscard]] Status add_new_handle(wire::Handle handle);
   // The run being filled uses `slot`: notes which runs of other streams must be done before.
   void note_use(Slot& slot, bool writes);
   void run_after(const Slot::Use& use);
   void set_stream(uint32_t stream);
-  void start_run(const std::shared_ptr<BatchInProgress>& batch);
+  void start_run();
   void submit_run(bool is_last);
+  void cut_run();  // What follows in the batch is another run.
 
   EngineState& state_;
   Executor& executor_;
@@ -47,8 +54,11 @@ class BatchDecoder {
   HandleTable handles_;
   std::shared_ptr<OpPlans> plans_ = std::make_shared<OpPlans>();
   Progress progress_;
+  std::unique_ptr<DeviceEvents> device_events_;  // Of an accelerator.
+  QueuedBytes queued_bytes_;
   std::unordered_map<uint32_t, std::unique_ptr<StreamRunner>> runners_;
-  std::unique_ptr<TorchRun> run_;  // The one being filled.
+  std::shared_ptr<IncomingBatch> batch_;  // The one being decoded,
+  std::unique_ptr<TorchRun> run_;         // and its run being filled.
   std::vector<wire::Handle> record_handles_;
   uint32_t stream_ = 0;
   // Uses are noted only from the moment a second stream is used. What ran before did so on

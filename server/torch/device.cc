@@ -129,4 +129,10 @@ void synchronize(c10::Device device) {
   guard.synchronizeDevice(device.index());
 }
 
+void synchronize_current_stream(c10::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  guard.synchronizeStream(guard.getStream(device));
+}
+
 }  // namespace rgpu::server

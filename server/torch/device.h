@@ -38,6 +38,8 @@ void read_bytes(const c10::Storage& source, uint64_t offset_bytes, std::span<std
 // The storage was allocated on another stream than the current one, which uses it now: its memory
 // must not be used again before that is done. Nothing to do on the CPU.
 void keep_until_stream_is_done(const c10::Storage& storage);
-void synchronize(c10::Device device);  // Nothing to do on the CPU.
+// Both have nothing to do on the CPU.
+void synchronize(c10::Device device);
+void synchronize_current_stream(c10::Device device);
 
 }  // namespace rgpu::server

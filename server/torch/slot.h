@@ -1,4 +1,4 @@
-// Slot: what a handle stands for on the server: a storage, an opaque value, or an error.
+// Slot: what a handle stands for on the server: a storage, an opaque value, an event, or an error.
 //
 // Threading: the uses are the decode thread's, `home_stream` is constant. Everything else belongs
 // to the
@@ -18,6 +18,7 @@
 #include <mutex>
 #include <vector>
 
+#include "server/torch/event_mark.h"
 #include "server/torch/geometry.h"
 #include "wire/messages.h"
 
@@ -95,6 +96,7 @@ class Slot final : public c10::intrusive_ptr_target {
   bool opaque = false;
   at::Tensor opaque_tensor;  // May be undefined, as the op's result was.
   std::shared_ptr<KeptGraph> graph;
+  std::shared_ptr<EventMark> event;  // Of kRecordEvent, each of which makes a slot anew.
   // Of the `info` of a factorization: the results beside it, which _linalg_check_errors judges.
   std::vector<c10::intrusive_ptr<Slot>> siblings;
   // How many downloads of this storage are not sent yet: see download.h.

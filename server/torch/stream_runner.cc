@@ -44,7 +44,7 @@ void StreamRunner::execute(TorchRun& run) {
   }
   run.handles.clear();
   if (state_.ended) return;
-  const uint64_t applied = progress_.close_one((*run.batch)->sequence);
+  const uint64_t applied = progress_.close_one(run.batch->sequence);
   state_.context.sink.complete(replies_, applied);
   replies_.clear();
 }
@@ -69,11 +69,19 @@ Status StreamRunner::command(const Step& step, TorchRun& run) {
       allocate(step, *slot);
       return {};
     case wire::Command::kUpload:
-      return upload(step, *slot, (*run.batch)->segments[step.segment]);
+      return upload(step, *slot, run.batch->segments[step.segment]);
     case wire::Command::kFetch:
       return fetch(step, slot);
     case wire::Command::kSync:
+      synchronize(state_.device);
       sync(step);
+      return {};
+    case wire::Command::kSyncStream:
+      synchronize_current_stream(state_.device);
+      sync(step);
+      return {};
+    case wire::Command::kRecordEvent:
+      record_event(*slot);
       return {};
     case wire::Command::kResize:
       resize(step, *slot);
@@ -82,7 +90,7 @@ Status StreamRunner::command(const Step& step, TorchRun& run) {
       memory(step);
       return {};
     default:
-      return {};  // kStream and kForgetTemplates were done when the batch was decoded.
+      return {};  // The others were done when the batch was decoded.
   }
 }
 
@@ -196,7 +204,6 @@ Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
 
 void StreamRunner::sync(const Step& step) {
   const uint64_t request = read_u64(step.immediates);
-  synchronize(state_.device);
   if (const PoisonPtr poison = state_.errors.first_unreported()) {
     reply_error(request, poison);
     return;
@@ -204,6 +211,16 @@ void StreamRunner::sync(const Step& step) {
   wire::Reply done;
   done.request = request;
   reply(std::move(done));
+}
+
+void StreamRunner::record_event(Slot& slot) {
+  if (device_events_ != nullptr) {
+    device_events_->add(slot.event);
+    return;
+  }
+  for (OutgoingReply& answer : slot.event->reach(event_time_ns())) {
+    replies_.push_back(std::move(answer));
+  }
 }
 
 void StreamRunner::memory(const Step& step) {

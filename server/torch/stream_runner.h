@@ -34,22 +34,6 @@ struct Step {
 
 using OpPlans = std::vector<std::unique_ptr<const OpPlan>>;
 
-// A batch under way; its body goes back to the pool when the last run is done.
-class BatchInProgress {
- public:
-  BatchInProgress(std::unique_ptr<IncomingBatch> batch, BodyPool& bodies)
-      : batch_(std::move(batch)), bodies_(bodies) {}
-  ~BatchInProgress() { bodies_.give(std::move(batch_->body)); }
-  BatchInProgress(const BatchInProgress&) = delete;
-  BatchInProgress& operator=(const BatchInProgress&) = delete;
-  [[nodiscard]] IncomingBatch& operator*() noexcept { return *batch_; }
-  [[nodiscard]] IncomingBatch* operator->() noexcept { return batch_.get(); }
-
- private:
-  std::unique_ptr<IncomingBatch> batch_;
-  BodyPool& bodies_;
-};
-
 class StreamRunner;
 
 class TorchRun final : public Run {
@@ -57,7 +41,7 @@ class TorchRun final : public Run {
   void execute() override;
 
   StreamRunner* runner = nullptr;
-  std::shared_ptr<BatchInProgress> batch;
+  std::shared_ptr<IncomingBatch> batch;
   std::shared_ptr<const OpPlans> plans;  // What `steps` point into.
   std::vector<Step> steps;
   std::vector<SlotPtr> handles;
@@ -65,8 +49,12 @@ class TorchRun final : public Run {
 
 class StreamRunner {
  public:
-  StreamRunner(EngineState& state, Progress& progress, uint32_t stream)
-      : state_(state), progress_(progress), launcher_(state, stream) {}
+  // `device_events` is null where a step is done when it returns.
+  StreamRunner(EngineState& state, Progress& progress, DeviceEvents* device_events, uint32_t stream)
+      : state_(state),
+        progress_(progress),
+        device_events_(device_events),
+        launcher_(state, stream) {}
   void execute(TorchRun& run);
 
  private:
@@ -76,13 +64,16 @@ class StreamRunner {
   void resize(const Step& step, Slot& slot);
   [[nodiscard]] Status upload(const Step& step, Slot& slot, Segment& segment);
   [[nodiscard]] Status fetch(const Step& step, const SlotPtr& slot);
+  // Of everything, or of this stream.
   void sync(const Step& step);
+  void record_event(Slot& slot);
   void memory(const Step& step);
   void reply(wire::Reply reply) { replies_.push_back({std::move(reply), {}, nullptr}); }
   void reply_error(uint64_t request, const PoisonPtr& poison);
 
   EngineState& state_;
   Progress& progress_;
+  DeviceEvents* const device_events_;
   OpLauncher launcher_;
   std::vector<OutgoingReply> replies_;
 };

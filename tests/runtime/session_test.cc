@@ -148,10 +148,10 @@ TEST_F(SessionTest, PollingSendsNothingAndCountsNoWait) {
   start();
   const uint64_t request = *session_->new_request();
   const auto immediates = std::as_bytes(std::span(&request, 1));
-  EXPECT_EQ(session_->position(3), 0u);
+  EXPECT_EQ(session_->appended(3), 0u);
   ASSERT_TRUE(session_->append(3, {number(Command::kSyncStream), 0, {}, immediates}, observer_));
-  EXPECT_GT(session_->position(3), 0u);
-  EXPECT_EQ(session_->position(0), 0u);
+  EXPECT_EQ(session_->appended(3), 1u);
+  EXPECT_EQ(session_->appended(0), 0u);
   EXPECT_FALSE(session_->poll(request).has_value());
   EXPECT_TRUE(server_.quiet());
   session_->flush();
@@ -163,6 +163,19 @@ TEST_F(SessionTest, PollingSendsNothingAndCountsNoWait) {
   EXPECT_TRUE(reply->has_value());
   EXPECT_EQ(session_->poll(request)->error().code(), Code::kInvalidArgument);  // It has ended.
   EXPECT_EQ(session_->stats().waits, waits_at_start_);
+}
+
+TEST_F(SessionTest, ADisownedReplyIsDiscarded) {
+  start();
+  Watched target(8);
+  const uint64_t early = fetch({target.bytes(), target.owner()});
+  session_->disown_request(early);
+  EXPECT_FALSE(target.is_released());  // It may be arriving.
+  session_->flush();
+  server_.reply(reply_to(server_.read_until(Command::kFetch).word(0), 8), target.bytes());
+  target.released.wait();
+  EXPECT_EQ(session_->poll(early)->error().code(), Code::kInvalidArgument);
+  expect_sync_works();
 }
 
 TEST_F(SessionTest, PollingALostSessionSaysWhy) {

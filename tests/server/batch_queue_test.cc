@@ -82,16 +82,5 @@ TEST(WorkClock, BusyWhileAnyoneWorks) {
   EXPECT_EQ(clock.times().busy_ns, after.busy_ns);
 }
 
-TEST(BodyPool, GivesBackWhatItWasGiven) {
-  BodyPool pool;
-  Body first = pool.take(100);
-  const std::byte* const start = first.bytes().data();
-  EXPECT_EQ(reinterpret_cast<uintptr_t>(start) % 8, 0u);
-  pool.give(std::move(first));
-  Body second = pool.take(5000);
-  EXPECT_EQ(second.bytes().data(), start);
-  EXPECT_EQ(second.bytes().size(), 5000u);
-}
-
 }  // namespace
 }  // namespace rgpu::server

@@ -86,8 +86,7 @@ class EngineFixture : public ::testing::Test {
     auto incoming = std::make_unique<IncomingBatch>();
     incoming->sequence = ++sequence_;
     incoming->stream = stream;
-    incoming->body = bodies_.take(built.body.size());
-    std::memcpy(incoming->body.bytes().data(), built.body.data(), built.body.size());
+    incoming->body = Body::copy_of(built.body);
     incoming->reader = wire::BatchReader::open(incoming->body.bytes()).value();
     for (const auto& bytes : built.segments) {
       Segment segment = engine_->allocate_segment(bytes.size()).value();
@@ -133,10 +132,9 @@ class EngineFixture : public ::testing::Test {
   BatchBuilder batch;
 
  private:
-  BodyPool bodies_;
   WorkClock clock_;
   std::unique_ptr<Engine> engine_ =
-      make_torch_engine({.device = "cpu", .devices = 1, .threads = 1}, {sink, bodies_, clock_});
+      make_torch_engine({.device = "cpu", .devices = 1, .threads = 1}, {sink, clock_});
   uint64_t sequence_ = 0;
 };
 

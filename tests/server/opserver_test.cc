@@ -5,6 +5,9 @@
 
 #include <cstring>
 
+#include "server/io_choice.h"
+#include "tests/server/io_uring_ban.h"
+#include "tests/server/raw_client.h"
 #include "tests/server/server_process.h"
 
 namespace rgpu::server::testing {
@@ -53,6 +56,46 @@ TEST(OpServer, RunsAnOp) {
   EXPECT_EQ(reply.devices.size(), 2u);
   EXPECT_EQ(reply.session_id.size(), 16u);
   expect_works(client);
+}
+
+// ---- What carries the traffic -------------------------------------------------------------------
+
+void expect_carried_by(const ServerProcess& server, const std::string& carrier) {
+  RawClient client(server.port());
+  (void)client.greet();
+  expect_works(client);
+  const std::vector<pid_t> workers = server.workers();
+  ASSERT_EQ(workers.size(), 1u);
+  EXPECT_EQ(carrier_of(workers[0]), carrier);
+  EXPECT_NE(server.log().find(": over " + carrier), std::string::npos) << server.log();
+}
+
+TEST(OpServer, EpollCarriesASessionWhenAskedFor) {
+  expect_carried_by(ServerProcess({"--io", "epoll"}), "epoll");
+}
+
+TEST(OpServer, IoUringCarriesASessionWhenAskedFor) {
+  const Status status = probe_io_uring();
+  if (!status.ok()) GTEST_SKIP() << status.message();
+  expect_carried_by(ServerProcess({"--io", "io_uring"}), "io_uring");
+}
+
+TEST(OpServer, EpollCarriesASessionWhereIoUringIsForbidden) {
+  const ServerProcess server({"--io", "auto"}, true);
+  expect_carried_by(server, "epoll");
+  EXPECT_NE(server.log().find("over epoll (no io_uring: io_uring_setup: Operation not permitted"),
+            std::string::npos)
+      << server.log();
+}
+
+TEST(OpServer, IoUringByNameWhereForbiddenIsAnErrorAtStart) {
+  try {
+    const ServerProcess server({"--io", "io_uring"}, true);
+    FAIL() << "it started";
+  } catch (const std::runtime_error& error) {
+    const std::string message = error.what();
+    EXPECT_NE(message.find("--io io_uring cannot be had here: "), std::string::npos) << message;
+  }
 }
 
 // ---- Isolation ----------------------------------------------------------------------------------

@@ -82,8 +82,8 @@ TEST_F(ThreadExecutorTest, StreamsThatShareAThreadWaitForEachOther) {
   submit(0, [] {});
   int value = 0;
   submit(1, [&] { value = 1; });
-  submit(17, [&] { value *= 5; }, {{1, last_id}});
-  submit(2, [&] { value += 2; }, {{17, last_id}});
+  submit(65, [&] { value *= 5; }, {{1, last_id}});
+  submit(2, [&] { value += 2; }, {{65, last_id}});
   executor.drain();
   EXPECT_EQ(value, 7);
 }

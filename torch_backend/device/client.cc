@@ -127,13 +127,26 @@ void Client::release(uint32_t generation, Handle handle) noexcept {
   if (Session* session = current_.load(std::memory_order_acquire)) session->free(handle);
 }
 
-void Client::append(uint32_t number, uint32_t location, std::span<const Handle> handles,
+void Client::append(wire::Command command, uint32_t stream, std::span<const Handle> handles,
                     std::span<const std::byte> immediates) {
   Session& target = session();
-  const Record record{number, location, handles, immediates};
-  const Status status = target.append(0, record, hooks().observer());
+  const Record record{static_cast<uint32_t>(command), 0, handles, immediates};
+  const Status status = target.append(stream, record, hooks().observer());
   if (!status.ok()) [[unlikely]]
     raise_if_error(status);
+}
+
+void Client::ask(wire::Command command, uint32_t stream, std::span<const Handle> handles,
+                 uint64_t request) {
+  Session& target = session();
+  const Record record{static_cast<uint32_t>(command), 0, handles,
+                      std::as_bytes(std::span(&request, 1))};
+  const Status status = target.append(stream, record, hooks().observer());
+  if (!status.ok()) {
+    target.abandon_request(request);
+    raise_if_error(status);
+  }
+  target.flush();
 }
 
 template <typename Wait>
@@ -142,8 +155,7 @@ wire::Reply Client::noted(Wait wait) {
   const SessionStats before = target.stats();
   Result<wire::Reply> reply = wait(target);
   note_wait(before.waits, before.wait_ns);
-  if (!reply) raise_if_error(reply.error());
-  if (reply->failed) raise(reply->error);
+  raise_if_failed(reply);
   return *std::move(reply);
 }
 
@@ -154,6 +166,12 @@ wire::Reply Client::wait(uint64_t request) {
 void Client::synchronize() {
   if (!connected()) return;
   (void)noted([](Session& target) { return target.sync(hooks().observer()); });
+  Downloads::get().collect();
+}
+
+void Client::synchronize_stream(uint32_t stream) {
+  if (!connected()) return;
+  (void)noted([&](Session& target) { return target.sync_stream(stream, hooks().observer()); });
   Downloads::get().collect();
 }
 
@@ -231,6 +249,11 @@ void raise_if_error(const Status& status) {
     default:
       TORCH_CHECK(false, "rgpu: ", status.message());
   }
+}
+
+void raise_if_failed(const Result<wire::Reply>& reply) {
+  if (!reply) raise_if_error(reply.error());
+  if (reply->failed) raise(reply->error);
 }
 
 void raise(const wire::RemoteError& error) {

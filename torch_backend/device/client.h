@@ -73,11 +73,16 @@ class Client {
   // IssueLock.
   [[nodiscard]] std::mutex& issue_mutex() noexcept { return issue_mutex_; }
 
-  void append(uint32_t number, uint32_t location, std::span<const Handle> handles,
+  // A command on `stream`.
+  void append(wire::Command command, uint32_t stream, std::span<const Handle> handles,
               std::span<const std::byte> immediates);
+  // A command whose only immediate is a request that was just opened, sent soon. Does not wait.
+  void ask(wire::Command command, uint32_t stream, std::span<const Handle> handles,
+           uint64_t request);
   // Waits for the reply to a request and raises its error.
   wire::Reply wait(uint64_t request);
   void synchronize();
+  void synchronize_stream(uint32_t stream);
   [[nodiscard]] wire::HelloReply server_info();
   [[nodiscard]] int device_count();  // Asks the server once; 0 when none can be reached.
   [[nodiscard]] std::vector<WaitSite> wait_sites();
@@ -133,6 +138,8 @@ class IssueLock {
 
 // Translation, once per rim. All throw unless the status is ok.
 void raise_if_error(const Status& status);
+// Of a reply that was polled: the session's end, or the error it carries.
+void raise_if_failed(const Result<wire::Reply>& reply);
 [[noreturn]] void raise(const wire::RemoteError& error);
 
 }  // namespace rgpu::backend

@@ -7,14 +7,6 @@
 #include "torch_backend/device/client.h"
 
 namespace rgpu::backend {
-namespace {
-
-void raise_if_failed(const Result<wire::Reply>& reply) {
-  if (!reply) raise_if_error(reply.error());
-  if (reply->failed) raise(reply->error);
-}
-
-}  // namespace
 
 Downloads& Downloads::get() noexcept {
   static auto* const downloads = new Downloads();  // Leaked, as the sessions are.

@@ -1,19 +1,18 @@
-// The device guard: current device and streams, as torch.Stream, torch.Event and torch.accelerator
-// see them. All streams share one ring for now, so that every order a program asks for holds.
+// The device guard: current device, streams and events, as torch.Stream, torch.Event and
+// torch.accelerator see them.
 #include "torch_backend/device/guard.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include <atomic>
-
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/event.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/device/stream.h"
 
 namespace rgpu::backend {
 namespace {
 
 thread_local c10::DeviceIndex current_index = 0;
-thread_local c10::StreamId current_stream = 0;
 
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
@@ -35,7 +34,7 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceIndex deviceCount() const noexcept override { return 1; }
 
   c10::Stream getStream(c10::Device device) const override {
-    return c10::Stream(c10::Stream::UNSAFE, device, current_stream);
+    return c10::Stream(c10::Stream::UNSAFE, device, current_stream());
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, device);
@@ -44,34 +43,49 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     return getNewStream(device, 0);
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
-    static std::atomic<c10::StreamId> next{1};
-    return c10::Stream(c10::Stream::UNSAFE, device, next.fetch_add(1));
+    return c10::Stream(c10::Stream::UNSAFE, device, new_stream());
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
-    current_stream = stream.id();
+    set_current_stream(stream.id());
     return before;
   }
-  bool queryStream(const c10::Stream& /*stream*/) const override { return true; }
-  void synchronizeStream(const c10::Stream& /*stream*/) const override {
-    Client::get().synchronize();
+  bool queryStream(const c10::Stream& stream) const override {
+    return query_stream(stream_number(stream.id()));
   }
-  void synchronizeDevice(c10::DeviceIndex /*device*/) const override {
-    Client::get().synchronize();
+  void synchronizeStream(const c10::Stream& stream) const override {
+    synchronize_stream(stream_number(stream.id()));
   }
+  void synchronizeDevice(c10::DeviceIndex /*device*/) const override { synchronize_device(); }
 
-  // All work runs in one order, so that an event is reached once what was issued before it is done.
-  void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*device*/,
+  void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
               c10::EventFlag /*flag*/) const override {
-    static char recorded;
-    *event = &recorded;
+    if (*event == nullptr) *event = new Event();
+    as_event(*event).record(stream_number(stream.id()));
   }
-  void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
-  bool queryEvent(void* /*event*/) const override { return true; }
-  void synchronizeEvent(void* /*event*/) const override { Client::get().synchronize(); }
-  void destroyEvent(void* /*event*/, c10::DeviceIndex /*device*/) const noexcept override {}
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) as_event(event).block(stream_number(stream.id()));
+  }
+  bool queryEvent(void* event) const override {
+    return event == nullptr || as_event(event).query();
+  }
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) as_event(event).synchronize();
+  }
+  double elapsedTime(void* start, void* end, c10::DeviceIndex /*device*/) const override {
+    TORCH_CHECK(start != nullptr && end != nullptr,
+                "rgpu: both events must be recorded before the time between them is asked for");
+    return static_cast<double>(as_event(end).ns_since(as_event(start))) * 1e-6;
+  }
+  void destroyEvent(void* event, c10::DeviceIndex /*device*/) const noexcept override {
+    delete static_cast<Event*>(event);
+  }
+  // The server notes every stream that uses a storage by itself.
   void recordDataPtrOnStream(const c10::DataPtr& /*data*/,
                              const c10::Stream& /*stream*/) const override {}
+
+ private:
+  static Event& as_event(void* event) { return *static_cast<Event*>(event); }
 };
 
 C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/stream.h"
 
 namespace rgpu::backend {
 namespace {
@@ -96,7 +97,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     const auto index = static_cast<uint32_t>(device);
     std::memcpy(immediates.data(), &*request, 8);
     std::memcpy(immediates.data() + 8, &index, 4);
-    client.append(static_cast<uint32_t>(wire::Command::kMemory), 0, {}, immediates);
+    client.append(wire::Command::kMemory, current_stream(), {}, immediates);
     const wire::Reply reply = client.wait(*request);
     TORCH_CHECK(reply.values.size() == 4, "rgpu: the server's answer about memory is incomplete");
     std::array<int64_t, 4> memory{};
@@ -161,7 +162,7 @@ wire::Handle announce(c10::StorageImpl* storage) {
   const wire::Handle handle = checked_handle(storage);
   if (name_of(storage).fresh) {
     const uint64_t size_bytes = storage->nbytes();
-    Client::get().append(static_cast<uint32_t>(wire::Command::kAllocate), 0, {&handle, 1},
+    Client::get().append(wire::Command::kAllocate, current_stream(), {&handle, 1},
                          std::as_bytes(std::span(&size_bytes, 1)));
     mark_announced(storage);
   }
@@ -177,7 +178,7 @@ void resize_storage(c10::StorageImpl* storage, size_t size_bytes) {
   const wire::Handle handle = checked_handle(storage);
   if (!name_of(storage).fresh) {
     const uint64_t size = size_bytes;
-    Client::get().append(static_cast<uint32_t>(wire::Command::kResize), 0, {&handle, 1},
+    Client::get().append(wire::Command::kResize, current_stream(), {&handle, 1},
                          std::as_bytes(std::span(&size, 1)));
   }
   storage->set_nbytes(size_bytes);

@@ -9,6 +9,7 @@
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/generator.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/device/stream.h"
 #include "torch_backend/ops/shape_inference.h"
 #include "wire/limits.h"
 
@@ -204,7 +205,7 @@ Issued append_call(OpEntry& entry, CallKey& key) {
     key.append_u64(issued.request);
   }
   const Record record{entry.number, Client::hooks().location(), key.handles(), key.immediates()};
-  const Status status = session.append(0, record, Client::hooks().observer());
+  const Status status = session.append(current_stream(), record, Client::hooks().observer());
   if (!status.ok()) [[unlikely]] {
     if (entry.replies) session.abandon_request(issued.request);
     raise_if_error(status);

@@ -12,6 +12,7 @@
 #include "torch_backend/device/downloads.h"
 #include "torch_backend/device/host_memory.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/device/stream.h"
 #include "torch_backend/ops/issue.h"
 
 namespace rgpu::backend {
@@ -54,8 +55,9 @@ void upload_range(const at::Tensor& host, bool keeps, const at::Tensor& target) 
   payload.bytes = {static_cast<const std::byte*>(host.const_data_ptr()),
                    static_cast<size_t>(host.numel()) * host.element_size()};
   if (keeps) payload.owner = std::make_shared<c10::Storage>(host.storage());
-  const Status status = client.session().upload(0, handle, storage->nbytes(), offset_bytes(target),
-                                                std::move(payload), Client::hooks().observer());
+  const Status status =
+      client.session().upload(current_stream(), handle, storage->nbytes(), offset_bytes(target),
+                              std::move(payload), Client::hooks().observer());
   raise_if_error(status);
   if (name_of(storage).fresh) mark_announced(storage);
 }
@@ -109,8 +111,13 @@ uint64_t fetch(const at::Tensor& source, const at::Tensor& host) {
   Result<uint64_t> request = client.session().new_request({bytes, std::move(owner)});
   if (!request) raise_if_error(request.error());
   const std::array<uint64_t, 3> immediates = {*request, offset_bytes(source), size_bytes};
-  client.append(static_cast<uint32_t>(wire::Command::kFetch), 0, {&handle, 1},
-                std::as_bytes(std::span(immediates)));
+  try {
+    client.append(wire::Command::kFetch, current_stream(), {&handle, 1},
+                  std::as_bytes(std::span(immediates)));
+  } catch (...) {
+    client.session().abandon_request(*request);
+    throw;
+  }
   return *request;
 }
 
