@@ -113,7 +113,13 @@ bool CommandQueue::try_stage(uint64_t size_bytes) noexcept {
   do {
     if (staged != 0 && staged + size_bytes > staged_size_bytes_max_) return false;
   } while (!staged_bytes_.compare_exchange_weak(staged, staged + size_bytes));
+  staged_total_.fetch_add(size_bytes, std::memory_order_relaxed);
   return true;
+}
+
+void CommandQueue::unstage(uint64_t size_bytes) noexcept {
+  staged_total_.fetch_sub(size_bytes, std::memory_order_relaxed);
+  release_staged(size_bytes);
 }
 
 bool CommandQueue::request_flush() noexcept {

@@ -49,6 +49,7 @@ class CommandQueue {
   [[nodiscard]] Result<uint32_t> define_template(std::span<const std::byte> bytes);
   // Reserves room for upload bytes; what is larger than the bound is let through alone.
   [[nodiscard]] bool try_stage(uint64_t size_bytes) noexcept;
+  void unstage(uint64_t size_bytes) noexcept;  // They were not issued after all.
   // True: wake the I/O thread.
   [[nodiscard]] bool free(Handle handle) noexcept { return frees_.add(handle, issued_); }
   // A thread waits for what was issued so far. True: something is not sent, wake the I/O thread.
@@ -83,6 +84,7 @@ class CommandQueue {
   // Any thread.
   [[nodiscard]] uint64_t issued() const noexcept { return issued_.load(std::memory_order_acquire); }
   [[nodiscard]] uint64_t frees_total() const noexcept { return frees_.total(); }
+  [[nodiscard]] uint64_t staged_total() const noexcept { return staged_total_; }
   [[nodiscard]] uint64_t templates_defined() const noexcept;
   [[nodiscard]] uint32_t policy_version() const noexcept;
 
@@ -119,6 +121,7 @@ class CommandQueue {
   alignas(64) std::atomic<uint64_t> drained_{0};
   std::atomic<uint64_t> drained_bytes_{0};
   std::atomic<uint32_t> batches_in_flight_{0};
+  std::atomic<uint64_t> staged_total_{0};  // Upload bytes so far.
   std::atomic<uint64_t> staged_bytes_{0};  // Raised by issuing threads, lowered by the I/O thread.
 
   mutable std::mutex room_mutex_;

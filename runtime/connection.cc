@@ -46,6 +46,8 @@ Connection::Connection(std::shared_ptr<SessionCore> core, std::unique_ptr<asio::
       policy_(core_->queue.policy()) {}
 
 void Connection::start() {
+  error_code ignored;  // Of a socket that is dead already: the first read tells.
+  socket_.non_blocking(true, ignored);
   const ConnectionPtr self = shared_from_this();
   spawn(write_loop(self));
   spawn(read_loop(self));

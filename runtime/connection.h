@@ -78,7 +78,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
   [[nodiscard]] boost::asio::awaitable<boost::system::error_code> send_hello();
   [[nodiscard]] boost::asio::awaitable<boost::system::error_code> send_batch(uint32_t records_max);
   [[nodiscard]] boost::asio::awaitable<boost::system::error_code> send_goodbye();
-  [[nodiscard]] boost::asio::awaitable<boost::system::error_code> write_gathered();
+  // `lead_size_bytes`: how much of what is gathered comes before the tensor bytes.
+  [[nodiscard]] boost::asio::awaitable<boost::system::error_code> write_gathered(
+      size_t lead_size_bytes);
+  [[nodiscard]] boost::asio::awaitable<boost::system::error_code> write_payloads(
+      size_t lead_size_bytes);
+  [[nodiscard]] boost::asio::awaitable<boost::system::error_code> write_feed(UploadFeed& feed);
 
   // Reading.
   [[nodiscard]] boost::asio::awaitable<Status> read_frames();

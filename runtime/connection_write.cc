@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <array>
 #include <boost/asio/as_tuple.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/use_awaitable.hpp>
 
 #include "runtime/connection.h"
+#include "runtime/upload_feed.h"
 #include "wire/frame.h"
 
 namespace rgpu {
@@ -154,7 +156,7 @@ asio::awaitable<error_code> Connection::send_hello() {
   const auto header_bytes = wire::to_bytes(header);
   gather_.assign({buffer_of(preamble), buffer_of(header_bytes), buffer_of(body)});
   bump(core_->counters.frames, 1);
-  co_return co_await write_gathered();
+  co_return co_await write_gathered(SIZE_MAX);
 }
 
 asio::awaitable<error_code> Connection::send_batch(uint32_t records_max) {
@@ -174,11 +176,9 @@ asio::awaitable<error_code> Connection::send_batch(uint32_t records_max) {
   queue.note_in_flight(static_cast<uint32_t>(batches_sent_ - batches_applied_));
   const auto header_bytes = wire::to_bytes(header);
   gather_.assign({buffer_of(header_bytes), buffer_of(body)});
-  for (const Payload& payload : batch_.payloads) gather_.push_back(buffer_of(payload.bytes));
   bump(core_->counters.frames, 1);
-  const error_code error = co_await write_gathered();
+  const error_code error = co_await write_payloads(header_bytes.size() + body.size());
   if (batch_.payloads.empty()) co_return error;
-  if (!error) bump(core_->counters.payload_bytes_out, batch_.payload_size_bytes);
   queue.release_staged(batch_.payload_size_bytes);
   batch_.payloads.clear();
   queue.announce_room();
@@ -194,7 +194,7 @@ asio::awaitable<error_code> Connection::send_goodbye() {
   const auto header_bytes = wire::to_bytes(header);
   gather_.assign({buffer_of(header_bytes), buffer_of(body)});
   bump(core_->counters.frames, 1);
-  const error_code error = co_await write_gathered();
+  const error_code error = co_await write_gathered(SIZE_MAX);
   if (error || shut_) co_return error;
   error_code ignored;
   socket_.shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
@@ -203,7 +203,45 @@ asio::awaitable<error_code> Connection::send_goodbye() {
   co_return error;
 }
 
-asio::awaitable<error_code> Connection::write_gathered() {
+// What is gathered already, and then the batch's payloads.
+asio::awaitable<error_code> Connection::write_payloads(size_t lead_size_bytes) {
+  for (const Payload& payload : batch_.payloads) {
+    if (!payload.feed) {
+      gather_.push_back(buffer_of(payload.bytes));
+      continue;
+    }
+    error_code error = co_await write_gathered(lead_size_bytes);
+    if (!error) error = co_await write_feed(*payload.feed);
+    if (error) co_return error;
+    gather_.clear();
+    lead_size_bytes = 0;
+  }
+  co_return co_await write_gathered(lead_size_bytes);
+}
+
+asio::awaitable<error_code> Connection::write_feed(UploadFeed& feed) {
+  error_code error;
+  const auto send = [&](std::span<const std::byte> bytes) {
+    return socket_.write_some(buffer_of(bytes), error);
+  };
+  while (!feed.is_sent()) {
+    const size_t size = feed.send(send);
+    bump(core_->counters.bytes_out, size);
+    bump(core_->counters.payload_bytes_out, size);
+    if (error == asio::error::would_block) {
+      const auto waited = co_await socket_.async_wait(asio::ip::tcp::socket::wait_write,
+                                                      asio::as_tuple(asio::use_awaitable));
+      error = std::get<0>(waited);
+    } else if (!error && size != 0) {
+      co_await asio::post(asio::use_awaitable);  // Replies get their turn.
+    }
+    if (error) co_return error;
+    if (feed.is_abandoned() || shut_) co_return asio::error::operation_aborted;
+  }
+  co_return error;
+}
+
+asio::awaitable<error_code> Connection::write_gathered(size_t lead_size_bytes) {
   asio::const_buffer* at = gather_.data();
   asio::const_buffer* const end = at + gather_.size();
   while (true) {
@@ -213,6 +251,9 @@ asio::awaitable<error_code> Connection::write_gathered() {
     const auto [error, size] =
         co_await socket_.async_write_some(view, asio::as_tuple(asio::use_awaitable));
     bump(core_->counters.bytes_out, size);
+    const size_t lead = std::min(size, lead_size_bytes);
+    lead_size_bytes -= lead;
+    bump(core_->counters.payload_bytes_out, size - lead);
     if (error) co_return error;
     size_t written = size;
     while (at != end && written >= at->size()) written -= (at++)->size();

@@ -22,6 +22,7 @@ struct Counters {
   std::atomic<uint64_t> stalls{0};
   std::atomic<uint64_t> wait_ns{0};
   std::atomic<uint64_t> wakeups{0};
+  std::atomic<uint64_t> payload_bytes_requested{0};
 };
 
 // For a counter with one writer: no locked instruction.

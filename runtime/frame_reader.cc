@@ -68,8 +68,8 @@ asio::awaitable<Result<std::span<const std::byte>>> FrameReader::read_body(uint3
 }
 
 asio::awaitable<Status> FrameReader::read_payload(std::span<std::byte> target) {
-  bump(counters_.payload_bytes_in, target.size());
   const size_t buffered = std::min(target.size(), end_ - begin_);
+  bump(counters_.payload_bytes_in, buffered);
   if (buffered != 0) std::memcpy(target.data(), buffer_.data() + begin_, buffered);
   begin_ += buffered;
   target = target.subspan(buffered);
@@ -77,6 +77,7 @@ asio::awaitable<Status> FrameReader::read_payload(std::span<std::byte> target) {
     size_t size = 0;
     Status status = co_await read_some(target, size);
     if (!status) co_return status;
+    bump(counters_.payload_bytes_in, size);
     target = target.subspan(size);
   }
   co_return Status();

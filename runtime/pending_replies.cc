@@ -27,6 +27,10 @@ Destination PendingReplies::reset(Slot& slot) {
   return std::exchange(slot.destination, {});
 }
 
+void PendingReplies::will_not_come(const Destination& destination) noexcept {
+  counters_.payload_bytes_requested.fetch_sub(destination.bytes.size(), std::memory_order_relaxed);
+}
+
 Result<uint64_t> PendingReplies::open(Destination destination) {
   if (!fate_.alive()) return fate_.status();
   const std::lock_guard lock(mutex_);
@@ -38,6 +42,7 @@ Result<uint64_t> PendingReplies::open(Destination destination) {
   unused_.pop_back();
   slot.request += kRequestsMax;  // A number is never used twice, and never 0.
   slot.stage = Stage::kPending;
+  counters_.payload_bytes_requested.fetch_add(destination.bytes.size(), std::memory_order_relaxed);
   slot.destination = std::move(destination);
   return slot.request;
 }
@@ -46,6 +51,7 @@ void PendingReplies::abandon(uint64_t request) noexcept {
   Destination released;
   const std::lock_guard lock(mutex_);
   if (Slot* slot = find(request)) released = reset(*slot);
+  will_not_come(released);
 }
 
 void PendingReplies::disown(uint64_t request) noexcept {
@@ -119,6 +125,7 @@ void PendingReplies::complete(wire::Reply reply) {
   Destination released;
   const std::lock_guard lock(mutex_);
   Slot* slot = find(reply.request);
+  if (slot != nullptr && reply.failed) will_not_come(slot->destination);
   if (slot == nullptr) return;  // Ended while the payload arrived: the session was being closed.
   if (slot->stage == Stage::kUnwanted) {
     released = reset(*slot);

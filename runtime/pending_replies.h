@@ -61,6 +61,8 @@ class PendingReplies {
   // Frees the slot; the caller lets go of what is returned after it has let go of the mutex.
   [[nodiscard]] Destination reset(Slot& slot);
 
+  void will_not_come(const Destination& destination) noexcept;  // Its bytes.
+
   Fate& fate_;
   Counters& counters_;
   mutable std::mutex mutex_;

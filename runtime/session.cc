@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <bit>
+#include <cstdlib>
 #include <cstring>
 #include <optional>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "runtime/connection.h"
 #include "runtime/recorder.h"
 #include "runtime/session_core.h"
+#include "runtime/upload_feed.h"
 #include "runtime/wait.h"
 #include "wire/limits.h"
 
@@ -51,6 +53,10 @@ struct Session::State {
   uint64_t progress() const {
     return core->queue.room_epoch() + core->counters.bytes_out.load(std::memory_order_relaxed);
   }
+  // Gives `payload`, whose bytes are the caller's, an owner (a copy) or a feed.
+  static Status stage(Payload& payload);
+  // Returns when the feed no longer needs the caller's bytes.
+  Status hand_over(UploadFeed& feed, WaitObserver& observer);
   void request_flush() {
     if (core->queue.request_flush()) connection->wake();
   }
@@ -182,6 +188,36 @@ Status Session::State::wait_for_room(WaitObserver& observer, Attempt attempt) {
   }
 }
 
+Status Session::State::stage(Payload& payload) {
+  const size_t size_bytes = payload.bytes.size();
+  if (payload.owner || size_bytes == 0) return {};
+  if (size_bytes >= UploadFeed::kSizeBytesMin) {
+    payload.feed = std::make_shared<UploadFeed>(payload.bytes);
+    return {};
+  }
+  std::shared_ptr<void> copy(std::malloc(size_bytes), &std::free);
+  if (!copy) {
+    return Status(Code::kExhausted,
+                  "no host memory for an upload of " + std::to_string(size_bytes) + " bytes");
+  }
+  std::memcpy(copy.get(), payload.bytes.data(), size_bytes);
+  payload.bytes = {static_cast<const std::byte*>(copy.get()), size_bytes};
+  payload.owner = std::move(copy);
+  return {};
+}
+
+Status Session::State::hand_over(UploadFeed& feed, WaitObserver& observer) {
+  const auto alive = [this] { return core->fate.alive(); };
+  if (feed.hand_over(alive)) return {};
+  // The session was lost, or there is no memory for a copy: then all of it must be sent first.
+  const Status sent = wait_for_room(observer, [&] { return feed.is_handed_over(); });
+  if (sent.ok()) return {};
+  feed.abandon();
+  // Its frame may have begun, and can no longer be completed.
+  connection->lose(Status(Code::kDisconnected, "an upload was given up: " + sent.message()));
+  return sent;
+}
+
 Status Session::append(uint32_t stream, const Record& record, WaitObserver& observer) {
   const RecordedCall call(state_->recorder.get());
   Status issued = state_->issue(stream, record, nullptr, observer);
@@ -221,10 +257,14 @@ Status Session::upload(uint32_t stream, Handle handle, uint64_t storage_size_byt
     Payload segment{payload.bytes.first(size), payload.owner};
     const Record record{number(Command::kUpload), 0, std::span(&handle, 1),
                         std::as_bytes(std::span(immediates))};
-    if (Status issued = state_->issue(stream, record, &segment, observer); !issued) {
-      queue.release_staged(unissued);
+    Status issued = State::stage(segment);
+    const std::shared_ptr<UploadFeed> feed = segment.feed;
+    if (issued.ok()) issued = state_->issue(stream, record, &segment, observer);
+    if (!issued) {
+      queue.unstage(unissued);
       return issued;
     }
+    if (feed) RGPU_RETURN_IF_ERROR(state_->hand_over(*feed, observer));
     payload.bytes = payload.bytes.subspan(size);
     offset_bytes += size;
     unissued -= size;
@@ -349,6 +389,8 @@ SessionStats Session::stats() const {
   stats.bytes_in = value(counters.bytes_in);
   stats.payload_bytes_out = value(counters.payload_bytes_out);
   stats.payload_bytes_in = value(counters.payload_bytes_in);
+  stats.payload_bytes_staged = core.queue.staged_total();
+  stats.payload_bytes_requested = value(counters.payload_bytes_requested);
   stats.wakeups = value(counters.wakeups);
   stats.wait_ns = value(counters.wait_ns);
   stats.server_busy_ns = value(counters.server_busy_ns);

@@ -52,10 +52,14 @@ struct Record {
   std::span<const std::byte> immediates;
 };
 
-// Bytes to send and what keeps them alive.
+class UploadFeed;
+
+// Bytes to send and what keeps them alive and as they are until they are sent. Without an owner
+// they are the caller's, and upload() returns when they are sent or copied.
 struct Payload {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;
+  std::shared_ptr<UploadFeed> feed{};  // The session's own use.
 };
 
 // Where a reply's payload goes and what keeps that memory alive. Empty: no payload is expected.
@@ -87,6 +91,8 @@ struct SessionStats {
   uint64_t bytes_in = 0;
   uint64_t payload_bytes_out = 0;  // The part of bytes_out that is tensor bytes.
   uint64_t payload_bytes_in = 0;
+  uint64_t payload_bytes_staged = 0;     // Of uploads so far; payload_bytes_out gets there.
+  uint64_t payload_bytes_requested = 0;  // Of fetches so far; payload_bytes_in gets there.
   uint64_t wakeups = 0;         // System calls the issuing threads made to wake the I/O thread.
   uint64_t wait_ns = 0;         // Time stood still in waits.
   uint64_t server_busy_ns = 0;  // As of the last reply.
@@ -116,7 +122,8 @@ class Session {
   [[nodiscard]] Result<uint32_t> define_template(std::span<const std::byte> encoded_op_template);
   // Numbering starts anew. The caller keeps other threads from appending records meanwhile.
   [[nodiscard]] Status forget_templates(WaitObserver& observer);
-  // Command::kUpload. Waits (counted) while more than staged_size_bytes_max are staged.
+  // Command::kUpload. Waits (counted) while more than staged_size_bytes_max are staged. For what
+  // becomes of bytes without an owner see upload_feed.h. kExhausted: no memory for the copy.
   [[nodiscard]] Status upload(uint32_t stream, Handle handle, uint64_t storage_size_bytes,
                               uint64_t offset_bytes, Payload payload, WaitObserver& observer);
   // Takes effect after everything appended so far. Never waits, never throws.

@@ -4,22 +4,27 @@
 #include <torch/csrc/Exceptions.h>
 
 #include "python/bindings/program_line.h"
+#include "python/bindings/progress_line.h"
 #include "torch_backend/device/client.h"
 
 namespace rgpu::backend {
 namespace {
 
-// Gives up the GIL while its thread waits, if the thread holds it, and looks for Ctrl-C.
+// Gives up the GIL while its thread waits, if the thread holds it, looks for Ctrl-C and shows how a
+// long transfer gets on.
 class InterpreterObserver final : public WaitObserver {
  public:
   void before_wait() override {
+    progress_.begin(Client::get().stats());
     state_ = Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
   }
   void after_wait() override {
+    progress_.clear();
     if (state_ != nullptr) PyEval_RestoreThread(state_);
     state_ = nullptr;
   }
   bool keep_waiting() override {
+    progress_.update(Client::get().stats());
     if (Py_IsInitialized() == 0) return true;
     const PyGILState_STATE gil = PyGILState_Ensure();
     const bool interrupted = PyErr_CheckSignals() != 0;
@@ -29,6 +34,7 @@ class InterpreterObserver final : public WaitObserver {
 
  private:
   PyThreadState* state_ = nullptr;
+  ProgressLine progress_;
 };
 
 WaitObserver& thread_observer() {

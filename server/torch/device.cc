@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/from_blob.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
@@ -11,6 +10,8 @@
 #include <fstream>
 #include <memory>
 #include <utility>
+
+#include "server/torch/cpu_allocator.h"
 
 namespace rgpu::server {
 namespace {
@@ -51,7 +52,8 @@ uint64_t available_host_bytes() {
 MemoryFigures memory_figures(c10::Device device) {
   if (device.is_cpu()) {
     const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
-    return {available_host_bytes(), pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE))};
+    return {available_host_bytes() + kept_cpu_size_bytes(),
+            pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE))};
   }
   try {
     auto* allocator = static_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
@@ -74,7 +76,7 @@ std::vector<wire::DeviceInfo> device_infos(c10::DeviceType type, uint32_t count)
 }
 
 Segment make_segment(uint64_t size_bytes) {
-  auto data = std::make_shared<c10::DataPtr>(c10::GetCPUAllocator()->allocate(size_bytes));
+  auto data = std::make_shared<c10::DataPtr>(cpu_allocator()->allocate(size_bytes));
   auto* const start = static_cast<std::byte*>(data->get());
   return {{start, size_bytes}, std::move(data)};
 }

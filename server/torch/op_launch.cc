@@ -14,6 +14,7 @@
 
 #include "server/crash_report.h"
 #include "server/torch/device.h"
+#include "server/torch/download.h"
 #include "server/torch/op_results.h"
 #include "server/torch/remote_error.h"
 
@@ -49,13 +50,6 @@ at::Tensor host_scalar(const Geometry& geometry, const std::byte* value) {
 bool is_as_promised(const at::Tensor& result, const Geometry& promised) {
   return result.defined() && result.layout() == c10::Layout::Strided &&
          result.scalar_type() == promised.dtype && result.sizes() == promised.sizes;
-}
-
-void wait_for_downloads(const Slot& slot) {
-  if (!slot.downloads) return;
-  for (uint32_t left = *slot.downloads; left != 0; left = *slot.downloads) {
-    slot.downloads->wait(left);
-  }
 }
 
 }  // namespace
@@ -106,7 +100,7 @@ Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& re
   crash_report::note_op(plan.full_name.c_str());
   if (plan.any_written) {
     for (uint32_t i = 0; i < plan.input_count; ++i) {
-      if (plan.input_written[i] != 0) wait_for_downloads(*record.handles[i]);
+      if (plan.input_written[i] != 0) release_for_write(*record.handles[i], state_);
     }
   }
   Status status;

@@ -35,6 +35,13 @@ void Slot::set_storage(c10::Storage storage) {
   ledger_.remove(std::exchange(accounted_bytes_, size_bytes));
 }
 
+size_t Slot::own_references() const noexcept {
+  const bool tensor_has_it =
+      cached_.defined() && cached_.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl() ==
+                               storage_.unsafeGetStorageImpl();
+  return tensor_has_it ? 2 : 1;
+}
+
 void Slot::set_tensor(at::Tensor tensor, const Geometry& geometry) {
   set_storage(tensor.storage());
   cached_ = std::move(tensor);

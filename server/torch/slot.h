@@ -70,6 +70,8 @@ class Slot final : public c10::intrusive_ptr_target {
   [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }
   [[nodiscard]] uint64_t size_bytes() const { return storage_ ? storage_.nbytes() : 0; }
   void set_storage(c10::Storage storage);
+  // How many references to the storage are this slot's.
+  [[nodiscard]] size_t own_references() const noexcept;
   // `tensor` is exactly `geometry` at offset 0 of a storage of its own.
   void set_tensor(at::Tensor tensor, const Geometry& geometry);
   // A tensor over the storage. The geometry lies within it (Geometry::fits()).
@@ -97,7 +99,7 @@ class Slot final : public c10::intrusive_ptr_target {
   std::shared_ptr<EventMark> event;  // Of kRecordEvent, each of which makes a slot anew.
   // Of the `info` of a factorization: the results beside it, which _linalg_check_errors judges.
   std::vector<c10::intrusive_ptr<Slot>> siblings;
-  // Downloads of this storage that are not sent yet: whoever writes to it waits.
+  // How many downloads of this storage are not sent yet: see download.h.
   std::shared_ptr<std::atomic<uint32_t>> downloads;
 
  private:

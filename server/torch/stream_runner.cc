@@ -7,13 +7,11 @@
 #include <utility>
 
 #include "server/torch/device.h"
+#include "server/torch/download.h"
 #include "server/torch/remote_error.h"
 
 namespace rgpu::server {
 namespace {
-
-// Below it a download is copied: cheaper than making later writers wait until it is sent.
-constexpr uint64_t kSharedDownloadSizeBytesMin = 64u << 10;
 
 uint64_t read_u64(const std::byte* at) {
   uint64_t value;
@@ -28,32 +26,6 @@ wire::RemoteError command_error(const char* command, uint64_t size_bytes) {
   error.arguments = std::to_string(size_bytes) + " bytes";
   return error;
 }
-
-void wait_for_downloads(const Slot& slot) {
-  if (!slot.downloads) return;
-  for (uint32_t left = *slot.downloads; left != 0; left = *slot.downloads) {
-    slot.downloads->wait(left);
-  }
-}
-
-// Keeps a storage as it is until the reply was sent.
-class Download {
- public:
-  Download(c10::Storage storage, std::shared_ptr<std::atomic<uint32_t>> count)
-      : storage_(std::move(storage)), count_(std::move(count)) {
-    ++*count_;
-  }
-  ~Download() {
-    --*count_;
-    count_->notify_all();
-  }
-  Download(const Download&) = delete;
-  Download& operator=(const Download&) = delete;
-
- private:
-  c10::Storage storage_;
-  std::shared_ptr<std::atomic<uint32_t>> count_;
-};
 
 }  // namespace
 
@@ -153,7 +125,7 @@ Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
   const bool whole = offset_bytes == 0 && size_bytes == storage_size_bytes;
   if (slot.opaque) return {Code::kInvalidArgument, "upload: to an opaque handle"};
   if (slot.poison && !whole) return {};
-  wait_for_downloads(slot);
+  release_for_write(slot, state_, /*keeps_contents=*/size_bytes != slot.size_bytes());
   try {
     if (step.is_new && whole && state_.device.is_cpu()) {
       slot.set_storage(adopt_segment(std::move(segment), state_.allocator));
@@ -212,11 +184,10 @@ Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
     return {};
   }
   try {
-    if (state_.device.is_cpu() && size_bytes >= kSharedDownloadSizeBytesMin) {
-      if (!slot->downloads) slot->downloads = std::make_shared<std::atomic<uint32_t>>(0);
+    if (Download::is_worth_it(*slot, size_bytes)) {
       const auto* start = static_cast<const std::byte*>(slot->storage().data());
       answer.payload = {start + offset_bytes, size_bytes};
-      answer.owner = std::make_shared<Download>(slot->storage(), slot->downloads);
+      answer.owner = Download::begin(*slot);
     } else {
       auto copy = std::make_shared<std::vector<std::byte>>(size_bytes);
       read_bytes(slot->storage(), offset_bytes, *copy);

@@ -14,6 +14,7 @@
 #include "server/thread_executor.h"
 #include "server/torch/accelerator_executor.h"
 #include "server/torch/batch_decoder.h"
+#include "server/torch/cpu_allocator.h"
 #include "server/torch/device.h"
 
 namespace rgpu::server {
@@ -41,6 +42,7 @@ class TorchEngine final : public Engine {
       state_.device = c10::Device(type, 0);
     }
     if (options.threads != 0) at::set_num_threads(static_cast<int>(options.threads));
+    if (type == c10::DeviceType::CPU) use_cpu_allocator();
     state_.allocator = c10::GetAllocator(type);
     info_.torch_version = RGPU_TORCH_VERSION;
     info_.device_type = options.device;

@@ -248,15 +248,15 @@ TEST_F(DrainTest, UploadsKeepTheirSegmentsInOrder) {
   EXPECT_EQ(batch_.payload_size_bytes, 10u);
   const ReceivedBatch batch = drain();
   EXPECT_EQ(text(batch), "a2 u3");
-  ASSERT_EQ(batch.segments.size(), 1u);
-  EXPECT_EQ(batch.segments[0].size(), 30u);
+  ASSERT_EQ(batch.segment_sizes.size(), 1u);
+  EXPECT_EQ(batch.segment_sizes[0], 30u);
 }
 
 TEST_F(DrainTest, SegmentsOfABatchAreBounded) {
   open();
   for (uint32_t index = 0; index <= limits::kSegmentsMax; ++index) upload(1 + index, 1);
-  EXPECT_EQ(drain().segments.size(), limits::kSegmentsMax);
-  EXPECT_EQ(drain().segments.size(), 1u);
+  EXPECT_EQ(drain().segment_sizes.size(), limits::kSegmentsMax);
+  EXPECT_EQ(drain().segment_sizes.size(), 1u);
 }
 
 TEST_F(DrainTest, ARingThatIsFullTakesNoMoreUntilItIsDrained) {

@@ -70,7 +70,7 @@ ReceivedBatch decode_batch(std::span<const std::byte> body,
     batch.records.push_back(std::move(record));
   }
   require(reader.finish().ok(), "a column has bytes left over");
-  for (const uint64_t size : reader.segments()) batch.segments.emplace_back(size);
+  batch.segment_sizes.assign(reader.segments().begin(), reader.segments().end());
   return batch;
 }
 
@@ -136,14 +136,26 @@ FrameHeader ScriptedServer::read_header() {
       std::span<const std::byte, sizeof(FrameHeader)>(bytes.data(), sizeof(FrameHeader))));
 }
 
-ReceivedBatch ScriptedServer::read_batch() {
+ReceivedBatch ScriptedServer::read_batch_body() {
   const FrameHeader header = read_header();
   require(header.kind == static_cast<uint16_t>(FrameKind::kBatch), "expected a batch");
   require(header.sequence == ++batches_, "a batch is missing");
   ReceivedBatch batch = decode_batch(read_bytes(header.body_size_bytes), templates_);
   batch.header = header;
-  require(header.segment_count == batch.segments.size(), "the header's segment count is wrong");
-  for (std::vector<std::byte>& segment : batch.segments) segment = read_bytes(segment.size());
+  require(header.segment_count == batch.segment_sizes.size(),
+          "the header's segment count is wrong");
+  return batch;
+}
+
+ReceivedBatch ScriptedServer::read_batch() {
+  ReceivedBatch batch = read_batch_body();
+  for (const uint64_t size : batch.segment_sizes) batch.segments.push_back(read_bytes(size));
+  return batch;
+}
+
+ReceivedBatch ScriptedServer::read_batch_into(std::span<std::byte> scratch) {
+  ReceivedBatch batch = read_batch_body();
+  read_into(scratch.first(batch.header.payload_size_bytes));
   return batch;
 }
 
@@ -185,15 +197,18 @@ bool ScriptedServer::quiet() const {
 
 std::vector<std::byte> ScriptedServer::read_bytes(size_t size_bytes) {
   std::vector<std::byte> bytes(size_bytes);
-  size_t at = 0;
-  while (at != size_bytes) {
-    const ssize_t size = ::recv(socket_, bytes.data() + at, size_bytes - at, 0);
+  read_into(bytes);
+  return bytes;
+}
+
+void ScriptedServer::read_into(std::span<std::byte> target) {
+  while (!target.empty()) {
+    const ssize_t size = ::recv(socket_, target.data(), target.size(), 0);
     if (size < 0 && errno == EINTR) continue;
     require(size != 0, "the client closed the connection");
     require(size > 0, "nothing came within ten seconds");
-    at += static_cast<size_t>(size);
+    target = target.subspan(static_cast<size_t>(size));
   }
-  return bytes;
 }
 
 void ScriptedServer::read_to_end() {

@@ -36,7 +36,8 @@ struct ReceivedBatch {
   wire::FrameHeader header;
   std::vector<wire::OpTemplate> templates;
   std::vector<ReceivedRecord> records;
-  std::vector<std::vector<std::byte>> segments;
+  std::vector<uint64_t> segment_sizes;
+  std::vector<std::vector<std::byte>> segments;  // As far as they were read.
 };
 
 // The templates and records of a batch's body. `templates`: those since they were last forgotten.
@@ -60,6 +61,8 @@ class ScriptedServer {
   wire::FrameHeader read_header();
   // The next frame, which must be a batch.
   ReceivedBatch read_batch();
+  // The same, its payload into `scratch`, which must be large enough. For benches.
+  ReceivedBatch read_batch_into(std::span<std::byte> scratch);
   // Reads batches until `count` records that are no kFree and no kStream came; all records.
   std::vector<ReceivedRecord> read_records(size_t count);
   // Reads batches until this command comes; its record.
@@ -69,6 +72,7 @@ class ScriptedServer {
   // Nothing has arrived and is unread at this moment.
   [[nodiscard]] bool quiet() const;
   std::vector<std::byte> read_bytes(size_t size_bytes);
+  void read_into(std::span<std::byte> target);
   // The client closed its side, after whatever it still sent.
   void read_to_end();
 
@@ -85,6 +89,7 @@ class ScriptedServer {
   [[nodiscard]] uint64_t batches() const noexcept { return batches_; }
 
  private:
+  ReceivedBatch read_batch_body();
   void send_frame(wire::FrameKind kind, std::span<const std::byte> body,
                   std::span<const std::byte> payload = {});
 

@@ -109,10 +109,11 @@ BatchBuilder& BatchBuilder::allocate(Handle handle, uint64_t size_bytes) {
   return command(wire::Command::kAllocate, {handle}, Bytes().add(size_bytes));
 }
 
-BatchBuilder& BatchBuilder::upload_bytes(Handle handle, std::vector<std::byte> bytes) {
+BatchBuilder& BatchBuilder::upload_part(Handle handle, std::vector<std::byte> bytes,
+                                        uint64_t storage_size_bytes, uint64_t offset_bytes) {
   const uint64_t size_bytes = bytes.size();
   command(wire::Command::kUpload, {handle},
-          Bytes().add(size_bytes).add(uint64_t{0}).add(size_bytes));
+          Bytes().add(storage_size_bytes).add(offset_bytes).add(size_bytes));
   encoder_.add_segment(size_bytes);
   segments_.push_back(std::move(bytes));
   return *this;

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "wire/batch.h"
@@ -63,7 +64,12 @@ class BatchBuilder {
     const auto* start = reinterpret_cast<const std::byte*>(values.data());
     return upload_bytes(handle, std::vector<std::byte>(start, start + values.size() * sizeof(T)));
   }
-  BatchBuilder& upload_bytes(Handle handle, std::vector<std::byte> bytes);
+  BatchBuilder& upload_bytes(Handle handle, std::vector<std::byte> bytes) {
+    const uint64_t size_bytes = bytes.size();
+    return upload_part(handle, std::move(bytes), size_bytes, 0);
+  }
+  BatchBuilder& upload_part(Handle handle, std::vector<std::byte> bytes,
+                            uint64_t storage_size_bytes, uint64_t offset_bytes);
   BatchBuilder& fetch(Handle handle, uint64_t request, uint64_t size_bytes,
                       uint64_t offset_bytes = 0);
   BatchBuilder& sync(uint64_t request);

@@ -32,7 +32,7 @@ class RecordingSink final : public EngineSink {
     for (OutgoingReply& reply : replies) {
       std::vector<std::byte> payload(reply.payload.begin(), reply.payload.end());
       received_[reply.reply.request] = {std::move(reply.reply), std::move(payload)};
-      if (hold_payloads) held.push_back(std::move(reply.owner));
+      if (hold_payloads) held.push_back(std::move(reply));
     }
     changed_.notify_all();
   }
@@ -62,7 +62,7 @@ class RecordingSink final : public EngineSink {
   }
 
   bool hold_payloads = false;  // As if the network had not sent them yet.
-  std::vector<std::shared_ptr<void>> held;
+  std::vector<OutgoingReply> held;
 
  private:
   std::mutex mutex_;

@@ -1,7 +1,4 @@
 // Opaque values, kept graphs, and streams.
-
-#include <thread>
-
 #include "tests/server/engine_fixture.h"
 
 namespace rgpu::server::testing {
@@ -163,27 +160,6 @@ TEST_F(Streams, SyncWaitsForAllStreams) {
     batch.stream(static_cast<uint32_t>(i % 4)).record(mm, {1, 1, 10 + i});
   EXPECT_FALSE(sync().failed);
   EXPECT_GE(sink.applied(), 1u);
-}
-
-TEST_F(Streams, ADownloadIsNotChangedByWhatComesAfter) {
-  const size_t count = 100'000;  // Large enough to be sent from the storage itself.
-  const uint32_t zero = batch.define(
-      op("aten::zero_", "", {tensor_arg({int64_t{count}})}, {output_of(OutputKind::kAlias)}));
-  batch.upload<float>(1, std::vector<float>(count, 1));
-  apply();
-  sink.hold_payloads = true;
-  batch.fetch(1, 3, count * sizeof(float));
-  apply();
-  (void)sink.take(3);
-  batch.record(zero, {1}).sync(4);
-  std::thread other([this] { apply(); });
-  // Not done while the payload is held; done once it is let go.
-  EXPECT_EQ(sink.applied(), 2u);
-  sink.held.clear();
-  sink.hold_payloads = false;
-  other.join();
-  EXPECT_FALSE(sink.take(4).reply.failed);
-  EXPECT_EQ(fetch<float>(1, 2), (std::vector<float>{0, 0}));
 }
 
 }  // namespace

@@ -204,6 +204,7 @@ void register_kernels() {
   device.impl("_copy_from", &copy_from);
   device.impl("_copy_from_and_resize", &copy_from_and_resize);
   device.impl("_local_scalar_dense", &local_scalar);
+  device.impl("_to_copy", &to_copy);
   device.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   autograd.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   for (const char* name : kGraphCalls) {

@@ -7,6 +7,8 @@
 #include <charconv>
 #include <cstdlib>
 
+#include "torch_backend/device/downloads.h"
+
 namespace rgpu::backend {
 namespace {
 
@@ -164,11 +166,13 @@ wire::Reply Client::wait(uint64_t request) {
 void Client::synchronize() {
   if (!connected()) return;
   (void)noted([](Session& target) { return target.sync(hooks().observer()); });
+  Downloads::get().collect();
 }
 
 void Client::synchronize_stream(uint32_t stream) {
   if (!connected()) return;
   (void)noted([&](Session& target) { return target.sync_stream(stream, hooks().observer()); });
+  Downloads::get().collect();
 }
 
 void Client::note_wait(uint64_t waits_before, uint64_t wait_ns_before) {

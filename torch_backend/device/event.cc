@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/downloads.h"
 #include "torch_backend/device/stream.h"
 
 namespace rgpu::backend {
@@ -106,11 +107,13 @@ bool Event::query() {
 }
 
 void Event::synchronize() {
+  bool reached = false;
   {
     const std::lock_guard lock(mutex_);
-    if (reached_locked()) return;
+    reached = reached_locked();
   }
-  (void)time_ns();
+  if (!reached) (void)time_ns();
+  Downloads::get().collect();
 }
 
 int64_t Event::time_ns() {

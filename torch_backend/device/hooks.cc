@@ -1,11 +1,11 @@
 #include "torch_backend/device/hooks.h"
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
-#include <c10/core/Allocator.h>
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/generator.h"
 #include "torch_backend/device/guard.h"
+#include "torch_backend/device/host_memory.h"
 #include "torch_backend/device/storage.h"
 
 namespace rgpu::backend {
@@ -39,10 +39,8 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
   at::Device getDeviceFromPtr(void* /*data*/) const override {
     return {kDeviceType, current_device()};
   }
-  bool isPinnedPtr(const void* /*data*/) const override { return false; }
-  at::Allocator* getPinnedMemoryAllocator() const override {
-    return c10::GetAllocator(c10::DeviceType::CPU);
-  }
+  bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
+  at::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const override {
     resize_storage(storage.unsafeGetStorageImpl(), size_bytes);
   }

@@ -1,16 +1,16 @@
 #include "torch_backend/ops/transfer.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_local_scalar_dense.h>
+#include <ATen/ops/_to_copy_native.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
-#include <sys/mman.h>
 
 #include <array>
-#include <cstdlib>
-#include <cstring>
 
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/downloads.h"
+#include "torch_backend/device/host_memory.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
 #include "torch_backend/ops/issue.h"
@@ -40,40 +40,24 @@ at::Tensor without_bits(const at::Tensor& tensor) {
   return plain;
 }
 
-// Large fresh memory costs more in page faults than in copying; huge pages make them few.
-void advise_huge_pages([[maybe_unused]] void* start, [[maybe_unused]] size_t size_bytes) {
-#ifdef __linux__
-  constexpr size_t kHugePageSizeBytes = size_t{2} << 20;
-  if (size_bytes < 2 * kHugePageSizeBytes) return;
-  const auto address = reinterpret_cast<uintptr_t>(start);
-  const uintptr_t first =
-      (address + kHugePageSizeBytes - 1) / kHugePageSizeBytes * kHugePageSizeBytes;
-  const uintptr_t last = (address + size_bytes) / kHugePageSizeBytes * kHugePageSizeBytes;
-  // A hint: where it is refused, pages are small.
-  // NOLINTNEXTLINE(performance-no-int-to-ptr)
-  (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_HUGEPAGE);
-#endif
+at::Tensor empty_host(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarType dtype) {
+  return at::detail::empty_strided_generic(sizes, strides, host_allocator(),
+                                           c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
 }
 
-Payload snapshot(const at::Tensor& host) {
-  const size_t size_bytes = host.numel() * host.element_size();
-  std::shared_ptr<void> copy(std::malloc(size_bytes), &std::free);
-  TORCH_CHECK_WITH(OutOfMemoryError, copy != nullptr, "rgpu: no host memory for an upload of ",
-                   size_bytes, " bytes");
-  advise_huge_pages(copy.get(), size_bytes);
-  std::memcpy(copy.get(), host.const_data_ptr(), size_bytes);
-  const auto* bytes = static_cast<const std::byte*>(copy.get());
-  return {{bytes, size_bytes}, std::move(copy)};
-}
-
-// `host` has the bytes of `target` in the order in which they lie there.
-void upload_range(const at::Tensor& host, const at::Tensor& target) {
+// `host` has the bytes of `target` in the order in which they lie there. `keeps`: nobody changes
+// them until they are sent, so that they need no copy.
+void upload_range(const at::Tensor& host, bool keeps, const at::Tensor& target) {
   c10::StorageImpl* storage = storage_of(target);
   const Handle handle = checked_handle(storage);
   Client& client = Client::get();
+  Payload payload;
+  payload.bytes = {static_cast<const std::byte*>(host.const_data_ptr()),
+                   static_cast<size_t>(host.numel()) * host.element_size()};
+  if (keeps) payload.owner = std::make_shared<c10::Storage>(host.storage());
   const Status status =
       client.session().upload(current_stream(), handle, storage->nbytes(), offset_bytes(target),
-                              snapshot(host), Client::hooks().observer());
+                              std::move(payload), Client::hooks().observer());
   raise_if_error(status);
   if (name_of(storage).fresh) mark_announced(storage);
 }
@@ -91,64 +75,79 @@ at::Tensor clone_contiguous(const at::Tensor& tensor) {
   return stack.back().toTensor();
 }
 
-void upload(const at::Tensor& source, const at::Tensor& target) {
-  if (target.numel() == 0) return;
-  const at::Tensor plain = without_bits(target);
-  if (is_one_range(plain)) {
-    at::Tensor host = source.scalar_type() == plain.scalar_type() &&
-                              source.sizes() == plain.sizes() &&
-                              source.strides() == plain.strides() && !source.is_conj() &&
-                              !source.is_neg() && !target.is_conj() && !target.is_neg()
-                          ? source
-                          : at::Tensor();
-    if (!host.defined()) {
-      host = at::empty_strided(target.sizes(), target.strides(),
-                               source.options().dtype(target.scalar_type()));
-      host._set_conj(target.is_conj());
-      host._set_neg(target.is_neg());
-      host.copy_(source);
-      host._set_conj(false);
-      host._set_neg(false);
-    }
-    upload_range(host, plain);
-    return;
-  }
-  const at::Tensor staged = at::empty(target.sizes(), target.options());
-  upload(source, staged);
-  copy_on_device(staged, target);
+bool same_bytes(const at::Tensor& source, const at::Tensor& target) {
+  return source.sizes() == target.sizes() && source.scalar_type() == target.scalar_type() &&
+         source.strides() == target.strides() && source.is_conj() == target.is_conj() &&
+         source.is_neg() == target.is_neg();
 }
 
-// A CPU tensor with the source's sizes, strides and bits, filled by one wait. Its bytes go straight
-// into `into` when that is given.
-at::Tensor download(const at::Tensor& source, const at::Tensor& into = {}) {
-  const at::Tensor dense = is_one_range(source) ? source : clone_contiguous(source);
-  const at::Tensor host = into.defined() ? into
-                                         : at::empty_strided(dense.sizes(), dense.strides(),
-                                                             dense.options().device(at::kCPU));
-  if (dense.numel() != 0) {
-    Client& client = Client::get();
-    const uint64_t size_bytes = dense.numel() * dense.element_size();
-    if (!into.defined()) advise_huge_pages(host.mutable_data_ptr(), size_bytes);
-    auto owner = std::make_shared<at::Tensor>(host);
-    const std::span<std::byte> bytes(static_cast<std::byte*>(host.mutable_data_ptr()), size_bytes);
-    const Handle handle = announce(storage_of(dense));
-    Result<uint64_t> request = client.session().new_request({bytes, std::move(owner)});
-    if (!request) raise_if_error(request.error());
-    const std::array<uint64_t, 3> immediates = {*request, offset_bytes(dense), size_bytes};
+void upload(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  if (target.numel() == 0) return;
+  const at::Tensor plain = without_bits(target);
+  if (!is_one_range(plain)) {
+    const at::Tensor staged = at::empty(target.sizes(), target.options());
+    upload(source, staged, non_blocking);
+    copy_on_device(staged, target);
+    return;
+  }
+  if (same_bytes(source, target)) {
+    upload_range(source, non_blocking && is_pinned(source.const_data_ptr()), plain);
+    return;
+  }
+  const at::Tensor host = empty_host(target.sizes(), target.strides(), target.scalar_type());
+  host._set_conj(target.is_conj());
+  host._set_neg(target.is_neg());
+  host.copy_(source);
+  upload_range(host, /*keeps=*/true, plain);
+}
+
+// A kFetch of the dense `source` into `host`; the request whose reply says that it is there.
+uint64_t fetch(const at::Tensor& source, const at::Tensor& host) {
+  Client& client = Client::get();
+  const uint64_t size_bytes = source.numel() * source.element_size();
+  auto owner = std::make_shared<c10::Storage>(host.storage());
+  const std::span<std::byte> bytes(static_cast<std::byte*>(host.mutable_data_ptr()), size_bytes);
+  const Handle handle = announce(storage_of(source));
+  Result<uint64_t> request = client.session().new_request({bytes, std::move(owner)});
+  if (!request) raise_if_error(request.error());
+  const std::array<uint64_t, 3> immediates = {*request, offset_bytes(source), size_bytes};
+  try {
     client.append(wire::Command::kFetch, current_stream(), {&handle, 1},
                   std::as_bytes(std::span(immediates)));
-    (void)client.wait(*request);
+  } catch (...) {
+    client.session().abandon_request(*request);
+    throw;
   }
-  if (!into.defined()) {
-    host._set_conj(dense.is_conj());
-    host._set_neg(dense.is_neg());
-  }
+  return *request;
+}
+
+// A CPU tensor with the source's sizes, strides and bits, filled by one wait.
+at::Tensor download(const at::Tensor& source) {
+  const at::Tensor dense = is_one_range(source) ? source : clone_contiguous(source);
+  const at::Tensor host = empty_host(dense.sizes(), dense.strides(), dense.scalar_type());
+  if (dense.numel() != 0) (void)Client::get().wait(fetch(dense, host));
+  host._set_conj(dense.is_conj());
+  host._set_neg(dense.is_neg());
   return host;
+}
+
+// Straight into `target`, which has the source's form.
+void download_into(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
+  if (source.numel() == 0) return;
+  Client& client = Client::get();
+  if (non_blocking && is_pinned(target.const_data_ptr())) {
+    Downloads& downloads = Downloads::get();
+    downloads.make_room();
+    Session& session = client.session();
+    downloads.add(session, fetch(source, target));
+  } else {
+    (void)client.wait(fetch(source, target));
+  }
 }
 
 }  // namespace
 
-at::Tensor copy_between(const at::Tensor& source, const at::Tensor& target, bool /*non_blocking*/) {
+at::Tensor copy_between(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (target.numel() == 0 && source.numel() == 0) return target;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   if (on_device(source) && on_device(target)) {
@@ -158,19 +157,30 @@ at::Tensor copy_between(const at::Tensor& source, const at::Tensor& target, bool
   TORCH_CHECK(source.device().is_cpu() || target.device().is_cpu(), "rgpu: no copy between ",
               source.device(), " and ", target.device(), "; go through the CPU");
   if (on_device(target)) {
-    upload(source.sizes() == target.sizes() ? source : source.expand(target.sizes()), target);
+    upload(source.sizes() == target.sizes() ? source : source.expand(target.sizes()), target,
+           non_blocking);
     return target;
   }
-  const bool straight = source.sizes() == target.sizes() &&
-                        source.scalar_type() == target.scalar_type() &&
-                        source.strides() == target.strides() && is_one_range(source) &&
-                        source.is_conj() == target.is_conj() && source.is_neg() == target.is_neg();
-  if (straight) {
-    download(source, target);
+  if (same_bytes(source, target) && is_one_range(source)) {
+    download_into(source, target, non_blocking);
   } else {
     target.copy_(download(source));
   }
   return target;
+}
+
+at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                   std::optional<at::Layout> layout, std::optional<at::Device> device,
+                   std::optional<bool> pin_memory, bool non_blocking,
+                   std::optional<at::MemoryFormat> format) {
+  // Only what needs memory of ours: the rest, pinned targets too, PyTorch's own does.
+  const bool preserves = format.value_or(at::MemoryFormat::Preserve) == at::MemoryFormat::Preserve;
+  if (!device || !device->is_cpu() || non_blocking || pin_memory.value_or(false) || !preserves ||
+      !is_one_range(self) || layout.value_or(at::kStrided) != at::kStrided) {
+    return at::native::_to_copy(self, dtype, layout, device, pin_memory, non_blocking, format);
+  }
+  at::Tensor host = empty_host(self.sizes(), self.strides(), dtype.value_or(self.scalar_type()));
+  return host.copy_(self);
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {
