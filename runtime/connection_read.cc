@@ -127,6 +127,9 @@ Status Connection::on_applied(uint64_t sequence) {
   }
   if (sequence == batches_applied_) return {};
   batches_applied_ = sequence;
+  if (const std::shared_ptr<Tracer> tracer = core_->tracer.get()) {
+    tracer->applied(sequence, Clock::now());
+  }
   core_->queue.note_in_flight(static_cast<uint32_t>(batches_sent_ - batches_applied_));
   if (core_->queue.flush_state().pending_records != 0) look();
   return {};

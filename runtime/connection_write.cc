@@ -161,6 +161,9 @@ asio::awaitable<error_code> Connection::send_hello() {
 
 asio::awaitable<error_code> Connection::send_batch(uint32_t records_max) {
   CommandQueue& queue = core_->queue;
+  const std::shared_ptr<Tracer> tracer = core_->tracer.get();
+  SentBatch sent;
+  if (tracer) sent.began = Clock::now();
   drain_.fill(batch_, records_max);
   pending_since_.reset();
   queue.announce_room();
@@ -178,6 +181,14 @@ asio::awaitable<error_code> Connection::send_batch(uint32_t records_max) {
   gather_.assign({buffer_of(header_bytes), buffer_of(body)});
   bump(core_->counters.frames, 1);
   const error_code error = co_await write_payloads(header_bytes.size() + body.size());
+  if (tracer) {
+    sent.sequence = header.sequence;
+    sent.last_record = drain_.drained();
+    sent.records = batch_.encoder.record_count();
+    sent.size_bytes = sizeof(FrameHeader) + body.size() + batch_.payload_size_bytes;
+    sent.ended = Clock::now();
+    tracer->sent(sent);
+  }
   if (batch_.payloads.empty()) co_return error;
   queue.release_staged(batch_.payload_size_bytes);
   batch_.payloads.clear();

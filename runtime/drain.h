@@ -36,6 +36,8 @@ class Drain {
 
   // Fills `batch` anew, with `records_max` records at most (0: as many as fit; frees not counted).
   void fill(OutgoingBatch& batch, uint32_t records_max);
+  // The last record that a batch has taken.
+  [[nodiscard]] uint64_t drained() const noexcept { return drained_; }
 
  private:
   // Returns the sequence up to which records may go into the batch.

@@ -370,6 +370,10 @@ void Session::set_flush_policy(std::shared_ptr<FlushPolicy> policy) {
   if (alive()) state_->connection->wake();
 }
 
+void Session::set_tracer(std::shared_ptr<Tracer> tracer) {
+  state_->core->tracer.set(std::move(tracer));
+}
+
 std::string Session::flush_policy() const { return state_->core->queue.policy()->name(); }
 
 SessionStats Session::stats() const {

@@ -18,6 +18,7 @@
 #include <string>
 
 #include "runtime/flush_policy.h"
+#include "runtime/tracer.h"
 #include "wire/batch.h"
 #include "wire/messages.h"
 #include "wire/status.h"
@@ -152,6 +153,7 @@ class Session {
   [[nodiscard]] Status set_flush_policy(std::string_view name);
   void set_flush_policy(std::shared_ptr<FlushPolicy> policy);  // Not null; this session's alone.
   [[nodiscard]] std::string flush_policy() const;
+  void set_tracer(std::shared_ptr<Tracer> tracer);  // Null: none.
   [[nodiscard]] SessionStats stats() const;
   [[nodiscard]] bool alive() const noexcept;  // One relaxed load.
   [[nodiscard]] Status status() const;        // Ok, or why the session is lost.

@@ -4,6 +4,7 @@
 // Lifetime:  held by the Session and by its Connection, so that it outlives both.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include "runtime/fate.h"
 #include "runtime/pending_replies.h"
 #include "runtime/session.h"
+#include "runtime/tracer.h"
 #include "runtime/transport.h"
 
 namespace rgpu {
@@ -23,6 +25,26 @@ struct Handshake {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<wire::HelloReply> reply;
+};
+
+// The tracer, if there is one. Any thread.
+class TracerSlot {
+ public:
+  void set(std::shared_ptr<Tracer> tracer) {
+    const std::lock_guard lock(mutex_);
+    is_set_.store(tracer != nullptr, std::memory_order_relaxed);
+    tracer_.swap(tracer);
+  }
+  [[nodiscard]] std::shared_ptr<Tracer> get() const {
+    if (!is_set_.load(std::memory_order_relaxed)) return nullptr;
+    const std::lock_guard lock(mutex_);
+    return tracer_;
+  }
+
+ private:
+  std::atomic<bool> is_set_{false};
+  mutable std::mutex mutex_;
+  std::shared_ptr<Tracer> tracer_;
 };
 
 struct SessionCore {
@@ -39,6 +61,7 @@ struct SessionCore {
   PendingReplies replies{fate, counters};
   CommandQueue queue;
   Handshake handshake;
+  TracerSlot tracer;
 };
 
 }  // namespace rgpu

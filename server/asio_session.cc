@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "server/crash_report.h"
+#include "server/event_mark.h"
 #include "wire/limits.h"
 
 namespace rgpu::server::RGPU_IO {
@@ -303,6 +304,7 @@ asio::awaitable<Status> AsioSession::read_batch(wire::FrameHeader header) {
     batch->segments.push_back(std::move(*segment));
   }
   batch->size_bytes = header.body_size_bytes + payload_size_bytes;
+  batch->received_ns = event_time_ns();
   last_received_ = header.sequence;
   queue_.push(std::move(batch));
   co_return Status();

@@ -35,7 +35,8 @@ struct Segment {
 struct IncomingBatch {
   uint64_t sequence = 0;
   uint32_t stream = 0;
-  Body body;  // What `reader` borrows.
+  int64_t received_ns = 0;  // event_time_ns() when its last byte came.
+  Body body;                // What `reader` borrows.
   wire::BatchReader reader;
   std::vector<Segment> segments;
   size_t size_bytes = 0;  // Body and segments.

@@ -12,7 +12,7 @@
 namespace rgpu::wire {
 namespace {
 
-constexpr std::array<RecordShape, 13> kCommandShapes = {{
+constexpr std::array<RecordShape, 15> kCommandShapes = {{
     {1, 0},         // kFree
     {1, 8},         // kAllocate
     {1, 24},        // kUpload
@@ -26,8 +26,10 @@ constexpr std::array<RecordShape, 13> kCommandShapes = {{
     {1, 0},         // kWaitEvent
     {1, 8, true},   // kQueryEvent
     {0, 8, true},   // kSyncStream
+    {0, 8, true},   // kStartTrace
+    {1, 8, true},   // kStopTrace
 }};
-static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kSyncStream) + 1);
+static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kStopTrace) + 1);
 static_assert(kCommandShapes.size() <= kFirstTemplate);
 
 constexpr uint32_t kForgetTemplates = static_cast<uint32_t>(Command::kForgetTemplates);

@@ -51,6 +51,10 @@ enum class Command : uint32_t {
                      // reached, on whatever stream this stands, with a value: the time then, in
                      // ns on a clock of the server's.
   kSyncStream = 12,  // immediates: u64 request. As kSync, for this stream alone.
+  kStartTrace = 13,  // immediates: u64 request. From here on the server keeps TraceEvents
+                     // (wire/trace.h). Replies with a value: its clock's ns.
+  kStopTrace = 14,   // handles: 1 (new), a storage of what was kept. immediates: u64 request.
+                     // Replies with a value: that storage's bytes.
 };
 inline constexpr uint32_t kFirstTemplate = 16;
 

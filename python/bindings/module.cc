@@ -5,6 +5,8 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <unordered_map>
+
 #include "python/bindings/interpreter.h"
 #include "python/bindings/program_line.h"
 #include "torch_backend/aten/registrations.h"
@@ -13,6 +15,7 @@
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/hooks.h"
 #include "torch_backend/device/stream.h"
+#include "torch_backend/device/trace.h"
 
 namespace py = pybind11;
 
@@ -81,6 +84,56 @@ py::list waits() {
   return rows;
 }
 
+// Program lines as text, each described once.
+class Lines {
+ public:
+  const std::string& of(uint32_t location) {
+    const auto [found, is_new] = lines_.try_emplace(location);
+    if (is_new) found->second = rgpu::backend::describe_program_location(location);
+    return found->second;
+  }
+
+ private:
+  std::unordered_map<uint32_t, std::string> lines_;
+};
+
+int64_t ns_of(rgpu::SentBatch::Clock::time_point at) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
+}
+
+py::dict stop_trace() {
+  return translated([] {
+    const rgpu::backend::TraceData data = rgpu::backend::Trace::get().stop();
+    Lines lines;
+    py::list calls;
+    for (const rgpu::backend::TracedCall& call : data.calls) {
+      calls.append(py::make_tuple(call.name, lines.of(call.location), call.thread, call.stream,
+                                  call.is_wait, call.record, call.begin_ns, call.end_ns));
+    }
+    py::list batches;
+    for (const rgpu::backend::TracedBatch& batch : data.batches) {
+      batches.append(py::make_tuple(batch.sent.last_record, batch.sent.records,
+                                    batch.sent.size_bytes, ns_of(batch.sent.began),
+                                    ns_of(batch.sent.ended), batch.applied_ns));
+    }
+    py::list server;
+    for (const rgpu::wire::TraceEvent& event : data.server) {
+      server.append(
+          py::make_tuple(event.kind, event.record, event.stream, event.begin_ns, event.end_ns));
+    }
+    py::dict d;
+    d["calls"] = calls;
+    d["batches"] = batches;
+    d["server"] = server;
+    d["begin_ns"] = data.begin_ns;
+    d["end_ns"] = data.end_ns;
+    d["server_offset_ns"] = data.server_offset_ns;
+    d["server_uncertain_ns"] = data.server_uncertain_ns;
+    d["lost"] = data.lost;
+    return d;
+  });
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -107,6 +160,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("server", &server);
   m.def("stats", &stats);
   m.def("waits", &waits);
+  m.def("start_trace", [] { translated([] { rgpu::backend::Trace::get().start(); }); });
+  m.def("stop_trace", &stop_trace);
   m.def("reset_waits", [] { Client::get().reset_wait_sites(); });
   m.def("flush_policy", [] { return Client::get().flush_policy(); });
   m.def("get_rng_state", [] {

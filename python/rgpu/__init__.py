@@ -29,6 +29,7 @@ if _major_minor(_torch.__version__) != _major_minor(_build.TORCH_VERSION):
     )
 
 from rgpu import _C, device_module, meta_kernels, printing  # noqa: E402
+from rgpu.profiling import profile  # noqa: E402
 from rgpu.session import (  # noqa: E402
     Wait,
     connect,
@@ -46,6 +47,7 @@ __all__ = [
     "Wait",
     "connect",
     "flush_policy",
+    "profile",
     "reset_stats",
     "server",
     "set_flush_policy",

@@ -151,6 +151,10 @@ Status BatchDecoder::decode_records(IncomingBatch& batch) {
     if (!status.ok()) return status.with_context("record " + std::to_string(i));
   }
   if (next_segment_ != reader.segments().size()) return invalid("a payload segment has no upload");
+  if (state_.trace.on()) {
+    const auto kind = static_cast<uint32_t>(wire::TraceKind::kReceived);
+    state_.trace.add({records_, batch.received_ns, event_time_ns(), batch.stream, kind});
+  }
   return reader.finish();
 }
 
@@ -162,6 +166,9 @@ Status BatchDecoder::decode_record(IncomingBatch& batch, wire::BatchReader::Reco
   }
   Step step;
   step.location = record.location;
+  if (record.number != number(Command::kFree) && record.number != number(Command::kStream)) {
+    step.record = ++records_;
+  }
   step.handles_begin = static_cast<uint32_t>(run_->handles.size());
   RGPU_RETURN_IF_ERROR(record.number >= wire::kFirstTemplate
                            ? decode_op(batch.reader, record.number, step)
@@ -310,6 +317,7 @@ Status BatchDecoder::resolve_command_handle(wire::Handle handle, Step& step) {
   if (is_of_event(step.command)) return decode_event(handle, step);
   const SlotPtr* slot = handles_.find(handle);
   const bool may_be_new = step.command == Command::kUpload;
+  if (step.command == Command::kStopTrace) return add_new_handle(handle);
   if (step.command == Command::kAllocate || (may_be_new && slot == nullptr)) {
     step.is_new = true;
     uint64_t size_bytes = 0;

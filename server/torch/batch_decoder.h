@@ -67,6 +67,7 @@ class BatchDecoder {
   uint32_t first_stream_ = 0;
   uint64_t untracked_run_id_ = 0;
   uint32_t next_segment_ = 0;
+  uint64_t records_ = 0;  // As wire::TraceEvent counts.
   uint64_t last_run_id_ = 0;
 };
 

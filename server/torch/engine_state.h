@@ -13,6 +13,7 @@
 #include <mutex>
 
 #include "server/torch/slot.h"
+#include "server/trace.h"
 #include "server/worker_context.h"
 
 namespace rgpu::server {
@@ -31,6 +32,7 @@ struct EngineState {
   c10::Allocator* allocator = nullptr;
   MemoryLedger ledger;
   ErrorLog errors;
+  Trace trace;
   std::mutex random_mutex;          // Seed and launch are one step: the generator is process-wide.
   std::atomic<bool> ended = false;  // The session failed: skip whatever is still queued.
 };

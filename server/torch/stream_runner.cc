@@ -34,7 +34,7 @@ void TorchRun::execute() { runner->execute(*this); }
 void StreamRunner::execute(TorchRun& run) {
   for (const Step& step : run.steps) {
     if (state_.ended.load(std::memory_order_relaxed)) break;
-    Status status = execute(step, run);
+    Status status = state_.trace.on() ? execute_traced(step, run) : execute(step, run);
     if (!status.ok() && !state_.ended.exchange(true)) state_.context.sink.failed(std::move(status));
     // A reply waits for nothing that comes after it. After the last step it goes with the ack.
     if (!replies_.empty() && &step != &run.steps.back()) {
@@ -47,6 +47,14 @@ void StreamRunner::execute(TorchRun& run) {
   const uint64_t applied = progress_.close_one(run.batch->sequence);
   state_.context.sink.complete(replies_, applied);
   replies_.clear();
+}
+
+Status StreamRunner::execute_traced(const Step& step, TorchRun& run) {
+  const int64_t began_ns = event_time_ns();
+  Status status = execute(step, run);
+  const auto kind = static_cast<uint32_t>(wire::TraceKind::kExecuted);
+  state_.trace.add({step.record, began_ns, event_time_ns(), stream_, kind});
+  return status;
 }
 
 Status StreamRunner::execute(const Step& step, TorchRun& run) {
@@ -82,6 +90,13 @@ Status StreamRunner::command(const Step& step, TorchRun& run) {
       return {};
     case wire::Command::kRecordEvent:
       record_event(*slot);
+      return {};
+    case wire::Command::kStartTrace:
+      state_.trace.start();
+      reply_value(read_u64(step.immediates), event_time_ns());
+      return {};
+    case wire::Command::kStopTrace:
+      stop_trace(step, *slot);
       return {};
     case wire::Command::kResize:
       resize(step, *slot);
@@ -221,6 +236,28 @@ void StreamRunner::record_event(Slot& slot) {
   for (OutgoingReply& answer : slot.event->reach(event_time_ns())) {
     replies_.push_back(std::move(answer));
   }
+}
+
+void StreamRunner::reply_value(uint64_t request, int64_t value) {
+  wire::Reply answer;
+  answer.request = request;
+  wire::Arg arg;
+  arg.kind = wire::ArgKind::kInt;
+  arg.integer = value;
+  answer.values.push_back(std::move(arg));
+  reply(std::move(answer));
+}
+
+void StreamRunner::stop_trace(const Step& step, Slot& slot) {
+  const std::vector<wire::TraceEvent> events = state_.trace.stop();
+  const auto bytes = std::as_bytes(std::span(events));
+  try {
+    slot.set_storage(state_.allocate(bytes.size()));
+    if (!bytes.empty()) write_bytes(slot.storage(), 0, bytes);
+  } catch (...) {
+    slot.poison = std::make_shared<Poison>(command_error("trace", bytes.size()));
+  }
+  reply_value(read_u64(step.immediates), static_cast<int64_t>(bytes.size()));
 }
 
 void StreamRunner::memory(const Step& step) {

@@ -25,6 +25,7 @@ namespace rgpu::server {
 struct Step {
   wire::Command command{};  // When `plan` is null.
   uint32_t location = 0;
+  uint64_t record = 0;  // As wire::TraceEvent counts.
   const OpPlan* plan = nullptr;
   uint32_t handles_begin = 0;  // In TorchRun::handles.
   bool has_handle = false;     // Of a command.
@@ -55,11 +56,13 @@ class StreamRunner {
       : state_(state),
         progress_(progress),
         device_events_(device_events),
+        stream_(stream),
         launcher_(state, stream) {}
   void execute(TorchRun& run);
 
  private:
   [[nodiscard]] Status execute(const Step& step, TorchRun& run);
+  [[nodiscard]] Status execute_traced(const Step& step, TorchRun& run);
   [[nodiscard]] Status command(const Step& step, TorchRun& run);
   void allocate(const Step& step, Slot& slot);
   void resize(const Step& step, Slot& slot);
@@ -68,6 +71,8 @@ class StreamRunner {
   // Of everything, or of this stream.
   void sync(const Step& step);
   void record_event(Slot& slot);
+  void stop_trace(const Step& step, Slot& slot);
+  void reply_value(uint64_t request, int64_t value);
   void memory(const Step& step);
   void reply(wire::Reply reply) { replies_.push_back({std::move(reply), {}, nullptr}); }
   void reply_error(uint64_t request, const PoisonPtr& poison);
@@ -75,6 +80,7 @@ class StreamRunner {
   EngineState& state_;
   Progress& progress_;
   DeviceEvents* const device_events_;
+  const uint32_t stream_;
   OpLauncher launcher_;
   std::vector<OutgoingReply> replies_;
 };

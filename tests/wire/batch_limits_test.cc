@@ -205,9 +205,9 @@ TEST(BatchLimits, Numbers) {
 TEST(BatchLimits, UnknownCommands) {
   RawBatch batch;
   batch.record_count = 1;
-  batch.numbers = {12};
+  batch.numbers = {14};
   EXPECT_EQ(read_error(batch), "");
-  for (uint8_t number = 13; number < kFirstTemplate; ++number) {
+  for (uint8_t number = 15; number < kFirstTemplate; ++number) {
     batch.numbers = {number};
     EXPECT_EQ(read_error(batch), "batch, record 0: the numbers column holds an unknown command");
   }
@@ -329,7 +329,7 @@ TEST(BatchEncoderDeathTest, RefusesWhatAReaderWouldRefuse) {
   EXPECT_DEATH(add_op(kFirstTemplate + limits::kTemplatesMax, {}), "kNumberEnd");
   EXPECT_DEATH(add_op(kFirstTemplate, std::vector<Handle>(limits::kHandlesPerRecordMax + 1, 1)),
                "kHandlesPerRecordMax");
-  EXPECT_DEATH(add_op(13, {}), "kCommandShapes.size");
+  EXPECT_DEATH(add_op(15, {}), "kCommandShapes.size");
   EXPECT_DEATH(add_op(0, {}), "handle_count");
   EXPECT_DEATH(add_op(1, {1}), "immediates_size_bytes");
   EXPECT_DEATH(encoder.add_record(kFirstTemplate, 0, {},

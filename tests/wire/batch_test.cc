@@ -208,7 +208,9 @@ TEST(Batch, CommandShapesAreAsTheirCommentsSay) {
   expect_shape(Command::kWaitEvent, 1, 0);
   expect_shape(Command::kQueryEvent, 1, 8);
   expect_shape(Command::kSyncStream, 0, 8);
-  EXPECT_EQ(command_shape(13).error().message(), "unknown command 13");
+  expect_shape(Command::kStartTrace, 0, 8);
+  expect_shape(Command::kStopTrace, 1, 8);
+  EXPECT_EQ(command_shape(15).error().message(), "unknown command 15");
   EXPECT_FALSE(command_shape(kFirstTemplate));
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 
 #include "torch_backend/device/downloads.h"
+#include "torch_backend/device/trace.h"
 
 namespace rgpu::backend {
 namespace {
@@ -151,6 +152,7 @@ void Client::ask(wire::Command command, uint32_t stream, std::span<const Handle>
 
 template <typename Wait>
 wire::Reply Client::noted(Wait wait) {
+  const CallTracer traced("wait", /*is_wait=*/true);
   Session& target = session();
   const SessionStats before = target.stats();
   Result<wire::Reply> reply = wait(target);

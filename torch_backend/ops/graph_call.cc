@@ -10,6 +10,7 @@
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/device/trace.h"
 #include "torch_backend/ops/issue.h"
 #include "torch_backend/ops/shape_inference.h"
 
@@ -119,6 +120,7 @@ TensorPlan graph_plan() { return plan_of({1}, {1}, at::kByte); }
 
 Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
             const std::vector<at::Tensor>& tensors) {
+  const CallTracer traced(op.name.c_str());
   const torch::jit::Stack stack = with_uploaded_batch_sizes(op, given);
   (void)Client::get().session();
   IssueLock lock(IssueLock::Start::kUnlocked);
@@ -165,6 +167,7 @@ struct GraphBackward final : public torch::autograd::Node {
   variable_list call_backward(const variable_list& gradients) const {
     const bool retains = torch::autograd::get_current_graph_task_keep_graph();
     const torch::jit::Stack stack{graph, c10::List<at::Tensor>(gradients), retains};
+    const CallTracer traced("rgpu::graph_backward");
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     IssueLock lock(IssueLock::Start::kUnlocked);
     CallKey& key = thread_key();

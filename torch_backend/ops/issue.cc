@@ -10,6 +10,7 @@
 #include "torch_backend/device/generator.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
+#include "torch_backend/device/trace.h"
 #include "torch_backend/ops/shape_inference.h"
 #include "wire/limits.h"
 
@@ -214,6 +215,7 @@ Issued append_call(OpEntry& entry, CallKey& key) {
 }
 
 void issue(const OpInfo& op, torch::jit::Stack* stack) {
+  const CallTracer traced(op.name.c_str());
   prepare_thread();
   if (op.takes_host_indices) upload_host_indices(op, *stack);
   Client& client = Client::get();

@@ -13,6 +13,7 @@
 #include "torch_backend/device/host_memory.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
+#include "torch_backend/device/trace.h"
 #include "torch_backend/ops/issue.h"
 
 namespace rgpu::backend {
@@ -83,6 +84,7 @@ bool same_bytes(const at::Tensor& source, const at::Tensor& target) {
 
 void upload(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (target.numel() == 0) return;
+  const CallTracer traced("upload");
   const at::Tensor plain = without_bits(target);
   if (!is_one_range(plain)) {
     const at::Tensor staged = at::empty(target.sizes(), target.options());
@@ -103,6 +105,7 @@ void upload(const at::Tensor& source, const at::Tensor& target, bool non_blockin
 
 // A kFetch of the dense `source` into `host`; the request whose reply says that it is there.
 uint64_t fetch(const at::Tensor& source, const at::Tensor& host) {
+  const CallTracer traced("download");
   Client& client = Client::get();
   const uint64_t size_bytes = source.numel() * source.element_size();
   auto owner = std::make_shared<c10::Storage>(host.storage());
