@@ -12,10 +12,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <benchmark/benchmark.h>
 
-#include <cstring>
-
 #include "server/torch/torch_engine.h"
-#include "tests/server/batch_builder.h"
+#include "tests/server/incoming.h"
 
 namespace {
 
@@ -37,18 +35,8 @@ class NullSink final : public EngineSink {
 // An engine, and batches for it made from one body.
 class Bench {
  public:
-  void apply(const BatchBuilder::Built& built) { engine_->apply(incoming(built)); }
-  std::unique_ptr<IncomingBatch> incoming(const BatchBuilder::Built& built) {
-    auto incoming = std::make_unique<IncomingBatch>();
-    incoming->sequence = ++sequence_;
-    incoming->body = Body::copy_of(built.body);
-    incoming->reader = wire::BatchReader::open(incoming->body.bytes()).value();
-    for (const auto& bytes : built.segments) {
-      Segment segment = engine_->allocate_segment(bytes.size()).value();
-      std::memcpy(segment.bytes.data(), bytes.data(), bytes.size());
-      incoming->segments.push_back(std::move(segment));
-    }
-    return incoming;
+  void apply(const BatchBuilder::Built& built) {
+    engine_->apply(incoming(*engine_, built, ++sequence_));
   }
 
  private:

@@ -11,11 +11,10 @@
 
 #include <chrono>
 #include <condition_variable>
-#include <cstring>
 #include <mutex>
 
 #include "server/torch/torch_engine.h"
-#include "tests/server/batch_builder.h"
+#include "tests/server/incoming.h"
 
 namespace {
 
@@ -56,16 +55,7 @@ class Bench {
                                   {sink_, clock_})) {}
   double seconds(const BatchBuilder::Built& built) {
     const Clock::time_point began = Clock::now();
-    auto incoming = std::make_unique<IncomingBatch>();
-    incoming->sequence = ++sequence_;
-    incoming->body = Body::copy_of(built.body);
-    incoming->reader = wire::BatchReader::open(incoming->body.bytes()).value();
-    for (const auto& bytes : built.segments) {
-      Segment segment = engine_->allocate_segment(bytes.size()).value();
-      std::memcpy(segment.bytes.data(), bytes.data(), bytes.size());
-      incoming->segments.push_back(std::move(segment));
-    }
-    engine_->apply(std::move(incoming));
+    engine_->apply(incoming(*engine_, built, ++sequence_));
     sink_.wait_for_reply();
     return std::chrono::duration<double>(Clock::now() - began).count();
   }

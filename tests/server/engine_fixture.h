@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "server/torch/torch_engine.h"
-#include "tests/server/batch_builder.h"
+#include "tests/server/incoming.h"
 
 namespace rgpu::server::testing {
 
@@ -80,20 +80,8 @@ class EngineFixture : public ::testing::Test {
     engine_->greet(hello);
   }
 
-  void apply(uint32_t stream = 0) { engine_->apply(incoming(batch.finish(), stream)); }
-
-  std::unique_ptr<IncomingBatch> incoming(const BatchBuilder::Built& built, uint32_t stream) {
-    auto incoming = std::make_unique<IncomingBatch>();
-    incoming->sequence = ++sequence_;
-    incoming->stream = stream;
-    incoming->body = Body::copy_of(built.body);
-    incoming->reader = wire::BatchReader::open(incoming->body.bytes()).value();
-    for (const auto& bytes : built.segments) {
-      Segment segment = engine_->allocate_segment(bytes.size()).value();
-      if (!bytes.empty()) std::memcpy(segment.bytes.data(), bytes.data(), bytes.size());
-      incoming->segments.push_back(std::move(segment));
-    }
-    return incoming;
+  void apply(uint32_t stream = 0) {
+    engine_->apply(incoming(*engine_, batch.finish(), ++sequence_, stream));
   }
 
   template <typename T>

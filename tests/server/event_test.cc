@@ -17,6 +17,10 @@ class Events : public EngineFixture {
     return batch.define(op("aten::mm", "", {tensor_arg({kSide, kSide}), tensor_arg({kSide, kSide})},
                            {new_output({kSide, kSide})}));
   }
+  // Keeps the stream busy for a while.
+  void occupy(Handle operand = 100) {
+    for (Handle out = 200; out < 210; ++out) batch.record(mm, {operand, operand, out});
+  }
   BatchBuilder& record_event(Handle event) { return batch.command(Command::kRecordEvent, {event}); }
   BatchBuilder& wait_event(Handle event) { return batch.command(Command::kWaitEvent, {event}); }
   BatchBuilder& query_event(Handle event, uint64_t request) {
@@ -29,10 +33,12 @@ class Events : public EngineFixture {
   }
   // Streams 0 and 1 are in use from here on.
   void use_two_streams() {
+    mm = define_long();
     batch.allocate(100, kSizeBytes).stream(1).allocate(101, kSizeBytes).sync(99);
     apply();
     (void)sink.take(99);
   }
+  uint32_t mm = 0;
 };
 
 TEST_F(Events, AReachedEventTellsTheSameTimeToEverybody) {
@@ -47,9 +53,8 @@ TEST_F(Events, AReachedEventTellsTheSameTimeToEverybody) {
 }
 
 TEST_F(Events, StreamsOverlapUnlessToldOtherwise) {
-  const uint32_t mm = define_long();
   use_two_streams();
-  for (Handle out = 200; out < 210; ++out) batch.record(mm, {100, 100, out});
+  occupy();
   record_event(1).stream(1);
   record_event(2);
   query_event(1, 10);
@@ -59,9 +64,8 @@ TEST_F(Events, StreamsOverlapUnlessToldOtherwise) {
 }
 
 TEST_F(Events, AStreamRunsOnceTheEventItWaitsForIsReached) {
-  const uint32_t mm = define_long();
   use_two_streams();
-  for (Handle out = 200; out < 210; ++out) batch.record(mm, {100, 100, out});
+  occupy();
   record_event(1).stream(1);
   wait_event(1);
   record_event(2);
@@ -72,10 +76,9 @@ TEST_F(Events, AStreamRunsOnceTheEventItWaitsForIsReached) {
 }
 
 TEST_F(Events, NobodyWaitsForWhatComesAfterTheEvent) {
-  const uint32_t mm = define_long();
   use_two_streams();
   record_event(1);
-  for (Handle out = 200; out < 210; ++out) batch.record(mm, {100, 100, out});
+  occupy();
   record_event(3).stream(1);
   wait_event(1);
   record_event(2);
@@ -86,10 +89,9 @@ TEST_F(Events, NobodyWaitsForWhatComesAfterTheEvent) {
 }
 
 TEST_F(Events, WaitingForAnEventIsForItsLastRecording) {
-  const uint32_t mm = define_long();
   use_two_streams();
   record_event(1);
-  for (Handle out = 200; out < 210; ++out) batch.record(mm, {100, 100, out});
+  occupy();
   record_event(1).stream(1);
   wait_event(1);
   record_event(2);
@@ -100,9 +102,8 @@ TEST_F(Events, WaitingForAnEventIsForItsLastRecording) {
 }
 
 TEST_F(Events, OneStreamsSyncDoesNotWaitForAnother) {
-  const uint32_t mm = define_long();
   use_two_streams();
-  for (Handle out = 200; out < 210; ++out) batch.record(mm, {100, 100, out});
+  occupy();
   record_event(1).stream(1);
   batch.command(Command::kSyncStream, {}, Bytes().add(uint64_t{12}));
   query_event(1, 10);
@@ -115,9 +116,8 @@ TEST_F(Events, OneStreamsSyncDoesNotWaitForAnother) {
 }
 
 TEST_F(Events, AFreedEventStillHoldsBackWhoWaits) {
-  const uint32_t mm = define_long();
   use_two_streams();
-  for (Handle out = 200; out < 210; ++out) batch.record(mm, {100, 100, out});
+  occupy();
   record_event(1);
   query_event(1, 10).stream(1);
   wait_event(1).free(1);
@@ -128,12 +128,11 @@ TEST_F(Events, AFreedEventStillHoldsBackWhoWaits) {
 }
 
 TEST_F(Events, AStorageOfOneStreamIsUsedOnAnotherAndFreed) {
-  const uint32_t mm = define_long();
   use_two_streams();
   std::vector<float> identity(kSide * kSide, 0.0F);
   for (size_t i = 0; i < kSide; ++i) identity[i * kSide + i] = 2.0F;
   batch.upload<float>(102, identity);
-  for (Handle out = 200; out < 210; ++out) batch.record(mm, {102, 102, out});
+  occupy(102);
   batch.stream(1).record(mm, {209, 102, 300}).free(102).free(209);
   const std::vector<float> product = fetch<float>(300, kSide * kSide);
   EXPECT_EQ(product.front(), 8.0F);
