@@ -1,4 +1,4 @@
-"""./dev test: CTest, the sanitized build of what does not need torch, and pytest; one total."""
+"""./dev test: CTest, the sanitized builds of what does not need torch, and pytest; one total."""
 
 import time
 import xml.etree.ElementTree as ElementTree
@@ -38,7 +38,10 @@ class Total:
 
 
 def test(everything: bool, only: str | None) -> int:
-    """Run the tests whose names hold `only`, the slow ones too if `everything`; an exit status."""
+    """Run the tests whose names hold `only`; an exit status.
+
+    With `everything` the slow ones too, and those without torch under ThreadSanitizer.
+    """
     began = time.monotonic()
     STATE.mkdir(exist_ok=True)
     total = Total()
@@ -47,10 +50,11 @@ def test(everything: bool, only: str | None) -> int:
     ensure_group("test")
     machine.ensure_test_packages()
     _ctest("dev", folder, everything, only, total)
-    try:
-        _ctest("asan", build.build_preset("asan"), everything, only, total)
-    except DevError as error:
-        broken.append(f"asan: {error}")
+    for preset in ("asan", "tsan") if everything else ("asan",):
+        try:
+            _ctest(preset, build.build_preset(preset), everything, only, total)
+        except DevError as error:
+            broken.append(f"{preset}: {error}")
     _pytest(everything, only, total)
     for line in broken:
         say(line)

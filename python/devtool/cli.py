@@ -16,7 +16,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("setup", help="install Debian packages and .venv")
     commands.add_parser("build", help="setup, then build and install rgpu into .venv")
     test = commands.add_parser("test", help="build, then run every test")
-    test.add_argument("--all", action="store_true", help="the slow tests as well")
+    test.add_argument(
+        "--all", action="store_true", help="the slow tests as well, and ThreadSanitizer"
+    )
     test.add_argument("-k", metavar="NAME", help="only tests whose names hold NAME")
     commands.add_parser(
         "demo", help="build, then train two models over an emulated 50 ms link", add_help=False
