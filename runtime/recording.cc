@@ -43,16 +43,14 @@ Result<Recording> Recording::open(const std::string& path) {
   if (file == nullptr)
     return wrong_file(path, std::string("cannot be opened: ") + std::strerror(errno));
   std::vector<std::byte> bytes;
-  for (size_t size = 0;;) {
+  size_t size = 0;
+  // One byte more than allowed is enough to know.
+  while (std::feof(file.get()) == 0 && std::ferror(file.get()) == 0 &&
+         size <= recording::kFileSizeBytesMax) {
     bytes.resize(size + (1 << 20));
-    const size_t got = std::fread(bytes.data() + size, 1, bytes.size() - size, file.get());
-    size += got;
-    if (got == 0) {
-      bytes.resize(size);
-      break;
-    }
-    if (size > recording::kFileSizeBytesMax) break;
+    size += std::fread(bytes.data() + size, 1, bytes.size() - size, file.get());
   }
+  bytes.resize(size);
   if (std::ferror(file.get()) != 0) return wrong_file(path, "cannot be read");
   return parse(std::move(bytes), path);
 }

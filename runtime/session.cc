@@ -210,7 +210,7 @@ Status Session::State::hand_over(UploadFeed& feed, WaitObserver& observer) {
   const auto alive = [this] { return core->fate.alive(); };
   if (feed.hand_over(alive)) return {};
   // The session was lost, or there is no memory for a copy: then all of it must be sent first.
-  const Status sent = wait_for_room(observer, [&] { return feed.is_handed_over(); });
+  Status sent = wait_for_room(observer, [&] { return feed.is_handed_over(); });
   if (sent.ok()) return {};
   feed.abandon();
   // Its frame may have begun, and can no longer be completed.
