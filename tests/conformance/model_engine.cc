@@ -103,7 +103,7 @@ void ModelEngine::decode(const server::IncomingBatch& batch) {
     }
     server::Segment segment;
     if (record.wire.is(Command::kUpload)) segment = batch.segments.at(next_segment++);
-    submit(record, std::move(segment));
+    submit(record, segment);
   }
 }
 
@@ -140,7 +140,7 @@ void ModelEngine::query_event(const Record& record) {
   if (*answer) context_.sink.complete({&**answer, 1}, progress_.applied());
 }
 
-void ModelEngine::submit(const Record& record, server::Segment segment) {
+void ModelEngine::submit(const Record& record, const server::Segment& segment) {
   const std::vector<CellPtr> cells = cells_of(record);
   const bool is_event = record.wire.is(Command::kRecordEvent);
   if (is_event) cells[0]->event = std::make_shared<server::EventMark>();

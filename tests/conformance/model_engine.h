@@ -42,7 +42,7 @@ class ModelEngine final : public server::Engine {
   struct Record;
 
   void decode(const server::IncomingBatch& batch);
-  void submit(const Record& record, server::Segment segment);
+  void submit(const Record& record, const server::Segment& segment);
   void wait_for_event(const Record& record);
   void query_event(const Record& record);
   [[nodiscard]] std::vector<CellPtr> cells_of(const Record& record);

@@ -7,8 +7,6 @@
 namespace rgpu::testing {
 namespace {
 
-using wire::Command;
-
 constexpr size_t kMiB = size_t{1} << 20;
 
 class SessionUploadTest : public SessionTest {
