@@ -10,8 +10,6 @@
 namespace rgpu::backend {
 namespace {
 
-thread_local uint32_t current = 0;
-
 // What is known of one stream. Counts are of its records; a mutex is never held while anything
 // waits.
 struct Known {
@@ -56,9 +54,9 @@ uint32_t stream_number(c10::StreamId id) {
   return static_cast<uint32_t>(id);
 }
 
-uint32_t current_stream() noexcept { return current; }
+constinit thread_local uint32_t current_stream_number = 0;
 
-void set_current_stream(c10::StreamId id) { current = stream_number(id); }
+void set_current_stream(c10::StreamId id) { current_stream_number = stream_number(id); }
 
 c10::StreamId new_stream() noexcept {
   static std::atomic<uint32_t> next{0};

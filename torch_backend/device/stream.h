@@ -17,8 +17,9 @@ inline constexpr uint32_t kPoolSize = 32;
 
 // Its ring.
 [[nodiscard]] uint32_t stream_number(c10::StreamId id);
-// The ring of the calling thread's current stream.
-[[nodiscard]] uint32_t current_stream() noexcept;
+// The ring of the calling thread's current stream. Read for every op: hence no function.
+extern constinit thread_local uint32_t current_stream_number;
+[[nodiscard]] inline uint32_t current_stream() noexcept { return current_stream_number; }
 void set_current_stream(c10::StreamId id);
 [[nodiscard]] c10::StreamId new_stream() noexcept;
 

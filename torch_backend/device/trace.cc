@@ -136,22 +136,21 @@ void Trace::add(const TracedCall& call) {
   }
 }
 
-void CallTracer::begin(const char* name, bool is_wait) noexcept {
+void CallTracer::end() const noexcept {
   static std::atomic<uint32_t> next{1};
   static thread_local const uint32_t thread = next.fetch_add(1, std::memory_order_relaxed);
-  call_.name = name;
-  call_.thread = thread;
-  call_.is_wait = is_wait;
-  call_.stream = current_stream();
-  call_.location = Client::hooks().location();
-  call_.begin_ns = Trace::now_ns();
-}
-
-void CallTracer::end() noexcept {
-  call_.end_ns = Trace::now_ns();
+  const int64_t end_ns = Trace::now_ns();
   if (!Trace::on()) return;
-  call_.record = Client::get().stats().records;
-  Trace::get().add(call_);
+  TracedCall call;
+  call.name = name_;
+  call.location = Client::hooks().location();
+  call.thread = thread;
+  call.stream = current_stream();
+  call.is_wait = is_wait_;
+  call.record = Client::get().stats().records;
+  call.begin_ns = begin_ns_;
+  call.end_ns = end_ns;
+  Trace::get().add(call);
 }
 
 }  // namespace rgpu::backend

@@ -72,21 +72,23 @@ class Trace {
 // Traces its own lifetime.
 class CallTracer {
  public:
-  explicit CallTracer(const char* name, bool is_wait = false) noexcept {
+  explicit CallTracer(const char* name, bool is_wait = false) noexcept
+      : name_(name), is_wait_(is_wait) {
     if (Trace::on()) [[unlikely]]
-      begin(name, is_wait);
+      begin_ns_ = Trace::now_ns();
   }
   ~CallTracer() {
-    if (call_.begin_ns != 0) [[unlikely]]
+    if (begin_ns_ != 0) [[unlikely]]
       end();
   }
   CallTracer(const CallTracer&) = delete;
   CallTracer& operator=(const CallTracer&) = delete;
 
  private:
-  void begin(const char* name, bool is_wait) noexcept;
-  void end() noexcept;
-  TracedCall call_;
+  void end() const noexcept;
+  const char* const name_;
+  int64_t begin_ns_ = 0;
+  const bool is_wait_;
 };
 
 }  // namespace rgpu::backend
