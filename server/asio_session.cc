@@ -71,7 +71,7 @@ void AsioSession::run(Engine& engine) {
   engine_ = &engine;
   spawn(read_loop(shared_from_this()));
   spawn(write_loop(shared_from_this()));
-  spawn(signal_loop(shared_from_this()));
+  spawn(signal_loop(*this));
   io_.run();
 }
 
@@ -87,10 +87,11 @@ void AsioSession::spawn(asio::awaitable<void> task) {
 }
 
 void AsioSession::close() {
-  // Whatever still waits is told that it is over; the coroutines hold the session until then.
+  // Whatever still waits is told that it is over; the reader and the writer hold the session until
+  // then.
   boost::system::error_code ignored;
   socket_.close(ignored);
-  signals_.close(ignored);
+  signals_.cancel(ignored);
   deadline_.cancel();
   room_.set();
   outgoing_.set();
@@ -120,13 +121,13 @@ void AsioSession::end(Status reason, Farewell farewell) {
   outgoing_.set();
 }
 
-asio::awaitable<void> AsioSession::signal_loop(std::shared_ptr<AsioSession> self) {
+asio::awaitable<void> AsioSession::signal_loop(AsioSession& self) {
   signalfd_siginfo info{};
   const auto buffer = asio::buffer(&info, sizeof info);
-  const auto [error, size_bytes] = co_await self->signals_.async_read_some(buffer, kAwait);
-  self->linger_deadline_ = kShutdownDeadline;
+  const auto [error, size_bytes] = co_await self.signals_.async_read_some(buffer, kAwait);
+  self.linger_deadline_ = kShutdownDeadline;
   if (!error)
-    self->end(Status(Code::kDisconnected, "the server is shutting down"), Farewell::kGoodbye);
+    self.end(Status(Code::kDisconnected, "the server is shutting down"), Farewell::kGoodbye);
 }
 
 // ---- Reading ------------------------------------------------------------------------------------

@@ -66,7 +66,9 @@ class AsioSession final : public Session, public std::enable_shared_from_this<As
 
   static asio::awaitable<void> read_loop(std::shared_ptr<AsioSession> self);
   static asio::awaitable<void> write_loop(std::shared_ptr<AsioSession> self);
-  static asio::awaitable<void> signal_loop(std::shared_ptr<AsioSession> self);
+  // Over io_uring a cancelled read of the signals may never come back, so it holds no session: its
+  // frame goes with io_.
+  static asio::awaitable<void> signal_loop(AsioSession& self);
   void spawn(asio::awaitable<void> task);
 
   asio::awaitable<Status> handshake();

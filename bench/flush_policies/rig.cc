@@ -109,13 +109,13 @@ Rig::~Rig() {
 }
 
 RelayFigures Rig::set_line(const Line& line) {
-  std::promise<RelayFigures> figures;
-  boost::asio::post(io_, [&] {
+  const auto figures = std::make_shared<std::promise<RelayFigures>>();
+  boost::asio::post(io_, [this, figures, line] {
     const RelayFigures before = relay_->figures();
     relay_->set_line(nanoseconds(static_cast<int64_t>(line.rtt_ms * 1e6)), line.megabits_per_s);
-    figures.set_value(before);
+    figures->set_value(before);
   });
-  return figures.get_future().get();
+  return figures->get_future().get();
 }
 
 Result<Run> Rig::run(const Recording& recording, const Line& line, const std::string& policy) {

@@ -79,12 +79,13 @@ TEST_F(RelayTest, TheLineChangesUnderAConnection) {
   open({});
   start(through_relay());
   const auto set_line = [this](std::chrono::nanoseconds round_trip) {
-    std::promise<RelayFigures> before;
-    boost::asio::post(io_, [&] {
-      before.set_value(relay_->figures());
+    const auto before = std::make_shared<std::promise<RelayFigures>>();
+    boost::asio::post(io_, [this, before, round_trip] {
+      const RelayFigures figures = relay_->figures();
       relay_->set_line(round_trip, 0);
+      before->set_value(figures);
     });
-    return before.get_future().get();
+    return before->get_future().get();
   };
   (void)set_line(milliseconds(20));
   const Clock::time_point began = Clock::now();

@@ -219,8 +219,9 @@ TEST(Batch, CommandsThatAskAreKnown) {
   for (uint32_t number = 0; command_shape(number); ++number) {
     if (command_shape(number)->asks) asking.push_back(static_cast<Command>(number));
   }
-  EXPECT_EQ(asking, (std::vector{Command::kFetch, Command::kSync, Command::kMemory,
-                                 Command::kQueryEvent, Command::kSyncStream}));
+  EXPECT_EQ(asking,
+            (std::vector{Command::kFetch, Command::kSync, Command::kMemory, Command::kQueryEvent,
+                         Command::kSyncStream, Command::kStartTrace, Command::kStopTrace}));
 }
 
 TEST(Batch, SteadyStateAllocatesNothing) {
