@@ -97,11 +97,8 @@ class Lines {
   std::unordered_map<uint32_t, std::string> lines_;
 };
 
-int64_t ns_of(rgpu::SentBatch::Clock::time_point at) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
-}
-
 py::dict stop_trace() {
+  using rgpu::backend::ns_of;
   return translated([] {
     const rgpu::backend::TraceData data = rgpu::backend::Trace::get().stop();
     Lines lines;

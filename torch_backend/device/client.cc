@@ -258,6 +258,12 @@ void raise_if_failed(const Result<wire::Reply>& reply) {
   if (reply->failed) raise(reply->error);
 }
 
+int64_t integer_of(const wire::Reply& reply) {
+  TORCH_CHECK(reply.values.size() == 1 && reply.values[0].kind == wire::ArgKind::kInt,
+              "rgpu: the server sent no number where one was asked for");
+  return reply.values[0].integer;
+}
+
 void raise(const wire::RemoteError& error) {
   const std::string text = with_origin(error);
   switch (error.type) {

@@ -140,6 +140,8 @@ class IssueLock {
 void raise_if_error(const Status& status);
 // Of a reply that was polled: the session's end, or the error it carries.
 void raise_if_failed(const Result<wire::Reply>& reply);
+// The one integer that a reply to a command has. Throws when it has none.
+[[nodiscard]] int64_t integer_of(const wire::Reply& reply);
 [[noreturn]] void raise(const wire::RemoteError& error);
 
 }  // namespace rgpu::backend

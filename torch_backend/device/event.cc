@@ -1,7 +1,5 @@
 #include "torch_backend/device/event.h"
 
-#include <c10/util/Exception.h>
-
 #include <span>
 #include <utility>
 
@@ -10,16 +8,6 @@
 #include "torch_backend/device/stream.h"
 
 namespace rgpu::backend {
-namespace {
-
-int64_t time_of(const wire::Reply& reply) {
-  TORCH_CHECK(reply.values.size() == 1 && reply.values[0].kind == wire::ArgKind::kInt,
-              "rgpu: the server sent no time for an event");
-  return reply.values[0].integer;
-}
-
-}  // namespace
-
 Event::~Event() {
   drop_request_locked();
   if (mark_.handle != 0) Client::get().release(mark_.generation, mark_.handle);
@@ -71,7 +59,7 @@ bool Event::poll_locked() {
   if (!reply) return false;
   request_ = 0;
   if (!*reply) raise_if_error(reply->error());
-  time_ns_ = time_of(**reply);
+  time_ns_ = integer_of(**reply);
   return true;
 }
 
@@ -131,7 +119,7 @@ int64_t Event::time_ns() {
       synchronize_device();
       continue;
     }
-    const int64_t time = time_of(Client::get().wait(request));
+    const int64_t time = integer_of(Client::get().wait(request));
     const std::lock_guard lock(mutex_);
     if (mark_.version == version) time_ns_ = time;
     return time;

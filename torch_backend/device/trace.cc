@@ -12,20 +12,13 @@
 namespace rgpu::backend {
 namespace {
 
-int64_t ns_of(SentBatch::Clock::time_point at) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
-}
-
 // A command that replies with one integer.
 int64_t ask_number(wire::Command command, std::span<const wire::Handle> handles) {
   Client& client = Client::get();
   const Result<uint64_t> request = client.session().new_request();
   if (!request) raise_if_error(request.error());
   client.ask(command, 0, handles, *request);
-  const wire::Reply reply = client.wait(*request);
-  TORCH_CHECK(reply.values.size() == 1 && reply.values[0].kind == wire::ArgKind::kInt,
-              "rgpu: the server sent no number for a trace");
-  return reply.values[0].integer;
+  return integer_of(client.wait(*request));
 }
 
 std::vector<wire::TraceEvent> fetch_events(wire::Handle handle, uint64_t size_bytes) {
@@ -77,6 +70,10 @@ std::atomic<bool> Trace::on_{false};
 Trace& Trace::get() noexcept {
   static auto* trace = new Trace();  // Leaked: ops may run while statics are destroyed.
   return *trace;
+}
+
+int64_t ns_of(SentBatch::Clock::time_point at) noexcept {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(at.time_since_epoch()).count();
 }
 
 int64_t Trace::now_ns() noexcept { return ns_of(SentBatch::Clock::now()); }

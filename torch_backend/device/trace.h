@@ -18,6 +18,9 @@
 
 namespace rgpu::backend {
 
+// As all times of a trace are counted.
+[[nodiscard]] int64_t ns_of(SentBatch::Clock::time_point at) noexcept;
+
 // A stretch of a calling thread's time.
 struct TracedCall {
   const char* name = "";  // The op's, or what is done; lives as long as the process.
