@@ -29,6 +29,7 @@ void Event::record(uint32_t stream) {
   Client& client = Client::get();
   Session& session = client.session();
   wire::Handle handle = 0;
+  uint64_t version = 0;
   {
     const std::lock_guard lock(mutex_);
     drop_request_locked();
@@ -36,9 +37,11 @@ void Event::record(uint32_t stream) {
     mark_ = {mark_.handle, client.generation(), stream, mark_.version + 1, 0};
     time_ns_.reset();
     handle = mark_.handle;
+    version = mark_.version;
   }
   client.append(wire::Command::kRecordEvent, stream, {&handle, 1}, {});
   const std::lock_guard lock(mutex_);
+  if (mark_.version != version) return;      // Recorded anew meanwhile, maybe on another stream.
   mark_.records = session.appended(stream);  // Or a little more, if other threads use the stream.
 }
 
