@@ -15,6 +15,7 @@
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/ops/result_layout.h"
 
 namespace rgpu::backend {
 namespace {
@@ -397,6 +398,7 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
     }
     if (known) {
       note_resizes(*entry, arguments, metas.data());
+      choose_layout(op, arguments, results);
       add_results(*entry, results);
     }
   }
