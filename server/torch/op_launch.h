@@ -42,6 +42,8 @@ class OpLauncher {
   [[nodiscard]] Status push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates);
   [[nodiscard]] Result<at::Tensor> input(const ArgPlan& arg, const OpRecord& record,
                                          Immediates& immediates);
+  [[nodiscard]] Result<at::Tensor> sparse_input(const ArgPlan& arg, const OpRecord& record,
+                                                Immediates& immediates);
   [[nodiscard]] Status push_tensor_list(const ArgPlan& arg, const OpRecord& record,
                                         Immediates& immediates);
   void call(const OpPlan& plan);
