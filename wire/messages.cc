@@ -77,6 +77,14 @@ Status check_value(const Arg& value) {
   return check_arg(value, 0);
 }
 
+Status check_result(const Arg& result) {
+  if (result.kind != ArgKind::kNone && result.kind != ArgKind::kTensor &&
+      result.kind != ArgKind::kSparse) {
+    return invalid("reply: a result is no tensor");
+  }
+  return check_arg(result, 0).with_context("reply");
+}
+
 flatbuffers::Offset<fb::RemoteError> pack(flatbuffers::FlatBufferBuilder& builder,
                                           const RemoteError& error) {
   const auto message = pack_text(builder, error.message);
@@ -114,6 +122,12 @@ Status unpack_results(const fb::Reply& table, Reply& reply, UnpackBudget& budget
     for (const fb::Arg* value : *table.values()) {
       if (!unpack(*value, reply.values.emplace_back(), budget)) return too_large();
       RGPU_RETURN_IF_ERROR(check_value(reply.values.back()));
+    }
+  }
+  if (table.results() != nullptr) {
+    for (const fb::Arg* result : *table.results()) {
+      if (!unpack(*result, reply.results.emplace_back(), budget)) return too_large();
+      RGPU_RETURN_IF_ERROR(check_result(reply.results.back()));
     }
   }
   return {};
@@ -187,15 +201,22 @@ std::vector<std::byte> encode(const Reply& message) {
     RGPU_CHECK(check_value(value).ok());
     values.push_back(pack(builder, value));
   }
+  std::vector<flatbuffers::Offset<fb::Arg>> results;
+  for (const Arg& result : message.results) {
+    RGPU_CHECK(check_result(result).ok());
+    results.push_back(pack(builder, result));
+  }
   flatbuffers::Offset<fb::RemoteError> error;
   if (message.failed) error = pack(builder, message.error);
   flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::TensorMeta>>> metas_offset;
   if (!metas.empty()) metas_offset = builder.CreateVector(metas);
   flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::Arg>>> values_offset;
   if (!values.empty()) values_offset = builder.CreateVector(values);
+  flatbuffers::Offset<flatbuffers::Vector<flatbuffers::Offset<fb::Arg>>> results_offset;
+  if (!results.empty()) results_offset = builder.CreateVector(results);
   builder.Finish(fb::CreateReply(builder, message.request, error, metas_offset, values_offset,
                                  message.payload_size_bytes, message.server_busy_ns,
-                                 message.server_idle_ns));
+                                 message.server_idle_ns, results_offset));
   return finished_bytes(builder);
 }
 

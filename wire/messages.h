@@ -71,6 +71,7 @@ struct Reply {
   uint64_t payload_size_bytes = 0;  // One segment follows the body when not 0.
   uint64_t server_busy_ns = 0;      // Time the session's executors have worked so far, and
   uint64_t server_idle_ns = 0;      // time they waited for records, since its first batch.
+  std::vector<Arg> results;         // Of kAnyLayout outputs, in order: kNone, kTensor or kSparse.
 };
 
 struct Goodbye {

@@ -9,8 +9,8 @@
 
 namespace rgpu::wire {
 
-static_assert(static_cast<int>(fb::ArgKind::MAX) == static_cast<int>(ArgKind::kComplex));
-static_assert(static_cast<int>(fb::OutputKind::MAX) == static_cast<int>(OutputKind::kUnknown));
+static_assert(static_cast<int>(fb::ArgKind::MAX) == static_cast<int>(ArgKind::kSparse));
+static_assert(static_cast<int>(fb::OutputKind::MAX) == static_cast<int>(OutputKind::kAnyLayout));
 
 namespace {
 
@@ -20,15 +20,20 @@ constexpr int64_t kDeviceIndexMax = limits::kDevicesMax - 1;
 // A table costs its encoder at least this much: a reference to it and one to its layout.
 constexpr size_t kTableSizeBytesMin = 8;
 
-bool needs_meta(ArgKind kind) { return kind == ArgKind::kTensor || kind == ArgKind::kHostScalar; }
+bool needs_meta(ArgKind kind) {
+  return kind == ArgKind::kTensor || kind == ArgKind::kHostScalar || kind == ArgKind::kSparse;
+}
 
 bool is_record_scalar(ArgKind kind) {
   return kind == ArgKind::kScalarInt || kind == ArgKind::kScalarDouble ||
          kind == ArgKind::kScalarComplex || kind == ArgKind::kScalarBool;
 }
 
-bool binds_handle(OutputKind kind) {
-  return kind == OutputKind::kNew || kind == OutputKind::kOpaque || kind == OutputKind::kUnknown;
+uint32_t handles_bound(OutputKind kind) {
+  if (kind == OutputKind::kAnyLayout) return kComponentsMax;
+  const bool one =
+      kind == OutputKind::kNew || kind == OutputKind::kOpaque || kind == OutputKind::kUnknown;
+  return one ? 1 : 0;
 }
 
 // Names go into messages and logs as they are.
@@ -69,8 +74,39 @@ uint32_t immediates_size_of(const Arg& arg) {
   return size_bytes;
 }
 
+// How many components a tensor of this c10::Layout has; 0: no sparse layout.
+size_t component_count(int64_t layout) {
+  constexpr int64_t kCoo = 1;
+  constexpr int64_t kCsr = 2;
+  constexpr int64_t kCsc = 4;
+  constexpr int64_t kBsc = 6;  // kBsr is 5.
+  if (layout == kCoo) return 2;
+  return layout == kCsr || (layout >= kCsc && layout <= kBsc) ? 3 : 0;
+}
+
+Status check_sparse(const Arg& arg) {
+  if (arg.integers.size() != 2 || !is_bool(arg.integers[1])) {
+    return invalid("a sparse tensor does not tell its layout and whether it is coalesced");
+  }
+  const size_t count = component_count(arg.integers[0]);
+  if (count == 0) return invalid("a sparse tensor's layout is unknown");
+  if (arg.items.size() != count) return invalid("a sparse tensor has a wrong number of components");
+  for (const Arg& item : arg.items) {
+    if (item.kind != ArgKind::kTensor) return invalid("a sparse tensor's component is no tensor");
+  }
+  for (const int64_t stride : arg.tensor.strides) {
+    if (stride != 0) return invalid("a sparse tensor has strides");
+  }
+  return {};
+}
+
 // The kinds that may have items, and which.
 Status check_items(const Arg& arg, uint32_t depth) {
+  if (arg.kind == ArgKind::kSparse) {
+    RGPU_RETURN_IF_ERROR(check_sparse(arg));
+    for (const Arg& item : arg.items) RGPU_RETURN_IF_ERROR(check_arg(item, depth + 1));
+    return {};
+  }
   if (arg.items.empty()) return {};
   if (arg.kind != ArgKind::kTensorList && arg.kind != ArgKind::kScalarList) {
     return invalid("an argument that is no list has items");
@@ -78,7 +114,7 @@ Status check_items(const Arg& arg, uint32_t depth) {
   for (const Arg& item : arg.items) {
     RGPU_RETURN_IF_ERROR(check_arg(item, depth + 1));
     if (arg.kind == ArgKind::kTensorList && item.kind != ArgKind::kTensor &&
-        item.kind != ArgKind::kNone) {
+        item.kind != ArgKind::kSparse && item.kind != ArgKind::kNone) {
       return invalid("a list of tensors holds something else");
     }
     if (arg.kind == ArgKind::kScalarList && !is_record_scalar(item.kind)) {
@@ -89,8 +125,8 @@ Status check_items(const Arg& arg, uint32_t depth) {
 }
 
 Status check_output(const Output& output, const OpTemplate& op) {
-  if (output.kind > OutputKind::kUnknown) return invalid("an output's kind is unknown");
-  if (output.kind == OutputKind::kUnknown && !op.replies) {
+  if (output.kind > OutputKind::kAnyLayout) return invalid("an output's kind is unknown");
+  if (output.kind >= OutputKind::kUnknown && !op.replies) {
     return invalid("an output of unknown geometry needs a reply");
   }
   return check_meta(output.meta);
@@ -187,7 +223,7 @@ Status check_arg(const Arg& arg, uint32_t depth) {
   if (depth > limits::kArgDepthMax) {
     return invalid("lists nest deeper than " + std::to_string(limits::kArgDepthMax));
   }
-  if (arg.kind > ArgKind::kComplex) return invalid("an argument's kind is unknown");
+  if (arg.kind > ArgKind::kSparse) return invalid("an argument's kind is unknown");
   RGPU_RETURN_IF_ERROR(check_size("a string", arg.text.size(), limits::kStringSizeBytesMax));
   RGPU_RETURN_IF_ERROR(check_meta(arg.tensor));
   if (arg.kind == ArgKind::kBool && !is_bool(arg.integer)) {
@@ -265,7 +301,7 @@ bool unpack(const fb::Arg& table, Arg& arg, UnpackBudget& budget) {
 
 uint32_t OpTemplate::new_handle_count() const {
   uint32_t count = 0;
-  for (const Output& output : outputs) count += binds_handle(output.kind) ? 1 : 0;
+  for (const Output& output : outputs) count += handles_bound(output.kind);
   return count;
 }
 

@@ -2,9 +2,8 @@
 //
 // The first use of a template sends it whole; every later use is a record that names its number
 // (batch.h). A record's handles are, in this order: every kTensor of `args`, depth first, then
-// one new handle for every Output that is kNew, kOpaque or kUnknown. Its immediates are, in this
-// order:
-// for every arg, depth first,
+// one new handle for every Output that is kNew, kOpaque or kUnknown, and three for every
+// kAnyLayout. Its immediates are, in this order: for every arg, depth first,
 //   kTensor with kHasOffset  → int64 storage offset in elements
 //   kHostScalar              → 16 bytes: the value, zero padded
 //   kScalarInt, kScalarBool  → int64       kScalarDouble → double      kScalarComplex → 2 doubles
@@ -56,9 +55,13 @@ enum class ArgKind : uint8_t {
   kIntList = 12,     // `integers`
   kDoubleList = 13,  // `reals`
   kBoolList = 14,    // `integers`
-  kTensorList = 15,  // `items`: kTensor or kNone
+  kTensorList = 15,  // `items`: kTensor, kSparse or kNone
   kScalarList = 16,  // `items`: kScalar*
   kComplex = 17,     // `reals`: real, imaginary
+  kSparse = 18,      // A tensor of components, each a kTensor of `items`: indices and values of a
+                     // COO tensor; compressed indices, plain indices and values of the others.
+                     // `tensor`: dtype and sizes of the whole, strides all 0;
+                     // `integers`: c10::Layout's number, whether it is coalesced
 };
 
 struct Arg {
@@ -74,13 +77,17 @@ struct Arg {
 };
 
 enum class OutputKind : uint8_t {
-  kNew = 0,      // A new handle; the result must have `meta`'s dtype and sizes; other strides are
-                 // copied into place. The handle is then a storage that holds it at offset 0.
-  kAlias = 1,    // One of the arguments, changed in place: nothing to bind.
-  kNone = 2,     // The op returns an undefined tensor here.
-  kOpaque = 3,   // A new handle for a value that only the server understands.
-  kUnknown = 4,  // A new handle; the server replies with its meta (only with `replies`).
+  kNew = 0,        // A new handle; the result must have `meta`'s dtype and sizes; other strides are
+                   // copied into place. The handle is then a storage that holds it at offset 0.
+  kAlias = 1,      // One of the arguments, changed in place: nothing to bind.
+  kNone = 2,       // The op returns an undefined tensor here.
+  kOpaque = 3,     // A new handle for a value that only the server understands.
+  kUnknown = 4,    // A new handle; the server replies with its meta (only with `replies`).
+  kAnyLayout = 5,  // Three new handles, for a tensor or the components of a sparse one: the reply
+                   // tells which (only with `replies`). Those left over stand for no storage.
 };
+
+constexpr uint32_t kComponentsMax = 3;  // Of a sparse tensor, and the handles of kAnyLayout.
 
 struct Output {
   OutputKind kind = OutputKind::kNew;
@@ -96,7 +103,7 @@ struct OpTemplate {
   std::vector<Output> outputs;  // Every tensor returned, lists flattened, in order.
   bool random = false;          // The record carries seed and offset.
   bool replies = false;         // The record carries a request; the reply has the metas of kUnknown
-                                // outputs and all non-tensor results.
+                                // outputs, what kAnyLayout ones are, and all non-tensor results.
   int8_t default_dtype = 6;  // c10::ScalarType's number of the program's default dtype (float32).
   bool keeps_graph = false;  // Run with grad enabled; one more kOpaque output, the last one of
                              // `outputs`, holds the graph for rgpu::graph_backward.

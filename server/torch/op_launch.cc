@@ -9,6 +9,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -201,7 +202,8 @@ void OpLauncher::reply_failed(const OpRecord& record, Poison& poison,
 void OpLauncher::poison_all(const OpRecord& record, const PoisonPtr& poison) {
   const OpPlan& plan = *record.plan;
   for (uint32_t i = 0; i < plan.handle_count; ++i) {
-    if (i < plan.input_count && plan.input_written[i] == 0) continue;
+    // Who waits for the reply hears of the failure at once and may go on with what it has.
+    if (i < plan.input_count && (plan.input_written[i] == 0 || plan.replies)) continue;
     Slot& slot = *record.handles[i];
     if (!slot.poison) slot.poison = poison;
   }
@@ -278,6 +280,12 @@ Status OpLauncher::push(const ArgPlan& arg, const OpRecord& record, Immediates& 
     case Source::kScalar:
       stack_.push_back(immediates.scalar(arg));
       return {};
+    case Source::kSparse: {
+      Result<at::Tensor> tensor = sparse_input(arg, record, immediates);
+      if (!tensor) return tensor.error();
+      stack_.emplace_back(*std::move(tensor));
+      return {};
+    }
     case Source::kTensorList:
       return push_tensor_list(arg, record, immediates);
     case Source::kScalarList: {
@@ -319,6 +327,17 @@ Result<at::Tensor> OpLauncher::input(const ArgPlan& arg, const OpRecord& record,
   return tensor;
 }
 
+Result<at::Tensor> OpLauncher::sparse_input(const ArgPlan& arg, const OpRecord& record,
+                                            Immediates& immediates) {
+  std::vector<at::Tensor> components;
+  for (const ArgPlan& item : arg.items) {
+    Result<at::Tensor> component = input(item, record, immediates);
+    if (!component) return component.error();
+    components.push_back(*std::move(component));
+  }
+  return assemble(*arg.sparse, components);
+}
+
 Status OpLauncher::push_tensor_list(const ArgPlan& arg, const OpRecord& record,
                                     Immediates& immediates) {
   c10::List<at::Tensor> list;
@@ -330,8 +349,10 @@ Status OpLauncher::push_tensor_list(const ArgPlan& arg, const OpRecord& record,
   }
   for (const ArgPlan& item : arg.items) {
     std::optional<at::Tensor> tensor;
-    if (item.source == Source::kTensor) {
-      Result<at::Tensor> found = input(item, record, immediates);
+    if (item.source == Source::kTensor || item.source == Source::kSparse) {
+      Result<at::Tensor> found = item.source == Source::kTensor
+                                     ? input(item, record, immediates)
+                                     : sparse_input(item, record, immediates);
       if (!found) return found.error();
       tensor = *std::move(found);
     }
@@ -419,6 +440,10 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
   const at::AutoDispatchBelowADInplaceOrView below;
   for (c10::IValue& value : stack_) flatten_result(std::move(value), results_, values_);
   stack_.clear();
+  const auto is_sparse = [](const at::Tensor& result) {
+    return result.defined() && result.layout() != c10::Layout::Strided;
+  };
+  if (std::any_of(results_.begin(), results_.end(), is_sparse)) take_apart(results_, plan);
   TORCH_CHECK(results_.size() == plan.outputs.size(), "the op returned ", results_.size(),
               " tensors, the client promised ", plan.outputs.size());
   std::shared_ptr<KeptGraph> graph;
@@ -435,6 +460,12 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
   for (size_t i = 0; i < plan.outputs.size(); ++i) {
     const OutputPlan& output = plan.outputs[i];
     if (output.kind == OutputKind::kAlias || output.kind == OutputKind::kNone) continue;
+    if (output.kind == OutputKind::kAnyLayout) {
+      const std::span<const SlotPtr> slots = record.handles.subspan(next, wire::kComponentsMax);
+      reply->results.push_back(bind_any_layout(results_[i], slots));
+      next += wire::kComponentsMax;
+      continue;
+    }
     Slot& slot = *record.handles[next++];
     if (output.kind == OutputKind::kOpaque && !is_as_promised(results_[i], *output.geometry)) {
       slot.set_opaque(std::move(results_[i]));

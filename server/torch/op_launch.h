@@ -48,6 +48,8 @@ class OpLauncher {
   [[nodiscard]] Status push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates);
   [[nodiscard]] Result<at::Tensor> input(const ArgPlan& arg, const OpRecord& record,
                                          Immediates& immediates);
+  [[nodiscard]] Result<at::Tensor> sparse_input(const ArgPlan& arg, const OpRecord& record,
+                                                Immediates& immediates);
   [[nodiscard]] Status push_tensor_list(const ArgPlan& arg, const OpRecord& record,
                                         Immediates& immediates);
   // What the op is called for: its results, or the builtin's effect.

@@ -166,7 +166,7 @@ class Planner {
     }
     for (size_t i = 0; i < count; ++i) {
       const wire::Output& output = op_.outputs[i];
-      if (output.kind == OutputKind::kUnknown && !op_.replies) {
+      if (output.kind >= OutputKind::kUnknown && !op_.replies) {
         return invalid("an output of unknown geometry without a reply");
       }
       plan_.outputs.push_back({output.kind, nullptr});
@@ -190,6 +190,9 @@ class Planner {
         if (wanted.kind() != c10::TypeKind::TensorType) return mismatch(wanted);
         plan.source = Source::kTensor;
         return plan_tensor(arg.tensor, plan);
+      case ArgKind::kSparse:
+        if (wanted.kind() != c10::TypeKind::TensorType) return mismatch(wanted);
+        return plan_sparse(arg, wanted, plan);
       case ArgKind::kHostScalar: {
         if (wanted.kind() != c10::TypeKind::TensorType) return mismatch(wanted);
         plan.source = Source::kHostScalar;
@@ -235,6 +238,16 @@ class Planner {
     return {};
   }
 
+  Status plan_sparse(const Arg& arg, const Wanted& wanted, ArgPlan& plan) {
+    plan.source = Source::kSparse;
+    plan.sparse = std::make_shared<const SparseForm>(sparse_form(arg));
+    for (const Arg& item : arg.items) {
+      plan.items.emplace_back();
+      RGPU_RETURN_IF_ERROR(plan_arg(item, wanted, plan.items.back()));
+    }
+    return {};
+  }
+
   static Status plan_scalar(const Wanted& wanted, ArgPlan& plan) {
     plan.source = Source::kScalar;
     switch (wanted.kind()) {
@@ -265,7 +278,8 @@ class Planner {
     plan.optional_items = element.optional;
     for (const Arg& item : arg.items) {
       const bool is_scalar = item.kind >= ArgKind::kScalarInt && item.kind <= ArgKind::kScalarBool;
-      const bool is_tensor = item.kind == ArgKind::kTensor || item.kind == ArgKind::kNone;
+      const bool is_tensor = item.kind == ArgKind::kTensor || item.kind == ArgKind::kSparse ||
+                             item.kind == ArgKind::kNone;
       if (tensors ? !is_tensor : !is_scalar) return mismatch(wanted);
       plan.items.emplace_back();
       RGPU_RETURN_IF_ERROR(plan_arg(item, element, plan.items.back()));

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "server/torch/geometry.h"
+#include "server/torch/sparse.h"
 #include "wire/messages.h"
 #include "wire/op_template.h"
 #include "wire/status.h"
@@ -36,7 +37,8 @@ struct ArgPlan {
     kHostScalar,
     kScalar,
     kTensorList,
-    kScalarList
+    kScalarList,
+    kSparse  // Of `items`.
   };
   enum class Target : uint8_t {
     kNumber,
@@ -51,6 +53,7 @@ struct ArgPlan {
   c10::IValue constant;
   TensorUse use;
   std::vector<ArgPlan> items;
+  std::shared_ptr<const SparseForm> sparse;  // Of kSparse.
 };
 
 struct OutputPlan {

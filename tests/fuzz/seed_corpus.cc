@@ -51,6 +51,11 @@ Arg arg_of(ArgKind kind, std::vector<Arg> items = {}) {
   if (kind == ArgKind::kString) arg.text = "none";
   if (kind == ArgKind::kDouble) arg.real = 1e-5;
   if (kind == ArgKind::kInt || kind == ArgKind::kBool) arg.integer = 1;
+  if (kind == ArgKind::kSparse) {
+    arg.tensor = {6, 0, {4, 3}, {0, 0}};
+    arg.integers = {1, 1};
+    arg.items = {arg_of(ArgKind::kTensor), arg_of(ArgKind::kTensor)};
+  }
   return arg;
 }
 
@@ -67,12 +72,13 @@ OpTemplate add_tensor() {
 OpTemplate every_kind() {
   OpTemplate op;
   op.name = "aten::every_kind";
-  for (uint8_t kind = 0; kind <= static_cast<uint8_t>(ArgKind::kComplex); ++kind) {
+  for (uint8_t kind = 0; kind <= static_cast<uint8_t>(ArgKind::kSparse); ++kind) {
     op.args.push_back(arg_of(static_cast<ArgKind>(kind)));
   }
-  op.args.push_back(arg_of(ArgKind::kTensorList, {arg_of(ArgKind::kTensor), arg_of({})}));
+  op.args.push_back(arg_of(ArgKind::kTensorList,
+                           {arg_of(ArgKind::kTensor), arg_of(ArgKind::kSparse), arg_of({})}));
   op.args.push_back(arg_of(ArgKind::kScalarList, {arg_of(ArgKind::kScalarDouble)}));
-  for (uint8_t kind = 0; kind <= static_cast<uint8_t>(OutputKind::kUnknown); ++kind) {
+  for (uint8_t kind = 0; kind <= static_cast<uint8_t>(OutputKind::kAnyLayout); ++kind) {
     op.outputs.push_back({static_cast<OutputKind>(kind), {}});
   }
   op.outputs.push_back({OutputKind::kOpaque, {}});
@@ -164,6 +170,8 @@ void write_messages(const Corpus& corpus) {
                   arg_of(ArgKind::kComplex)};
   reply.payload_size_bytes = 24;
   corpus.write_message("reply", 2, encode(reply));
+  reply.results = {arg_of(ArgKind::kNone), arg_of(ArgKind::kTensor), arg_of(ArgKind::kSparse)};
+  corpus.write_message("reply_results", 2, encode(reply));
   Reply failed;
   failed.failed = true;
   failed.error.message = "index out of range";

@@ -30,7 +30,6 @@ RANDOM = {
     "nn.functional.fractional_max_pool3d", "nn.functional.rrelu", "svd_lowrank", "pca_lowrank",
 }  # fmt: skip
 LEFT_OUT = {
-    "sparse.sampled_addmm", "sparse.mm", "to_sparse",  # Sparse layouts are no part of the device.
     "tensor_split",  # The sample's indices must stay on the CPU, on CUDA too; see the other tests.
     "as_strided_partial_views",  # Reads beyond the tensor that the sample gives.
     "histogramdd",  # CUDA has none.

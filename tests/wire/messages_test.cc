@@ -60,6 +60,13 @@ Reply full_reply() {
   reply.values = {value_of(ArgKind::kBool, 1), value_of(ArgKind::kInt, -5),
                   value_of(ArgKind::kDouble, 0, -0.0), value_of(ArgKind::kComplex, 0)};
   reply.values.back().reals = {1, 2};
+  Arg dense = value_of(ArgKind::kTensor, 0);
+  dense.tensor = {6, 0, {5}, {1}};
+  Arg sparse = value_of(ArgKind::kSparse, 0);
+  sparse.tensor = {6, 0, {4, 3}, {0, 0}};
+  sparse.integers = {1, 0};
+  sparse.items = {dense, dense};
+  reply.results = {Arg(), dense, sparse};
   reply.payload_size_bytes = 24;
   reply.server_busy_ns = 100;
   reply.server_idle_ns = 200;
@@ -136,6 +143,7 @@ TEST(Reply, RoundTrips) {
   EXPECT_FALSE(decoded->failed);
   EXPECT_EQ(decoded->metas, reply.metas);
   EXPECT_EQ(decoded->values, reply.values);
+  EXPECT_EQ(decoded->results, reply.results);
   EXPECT_EQ(decoded->payload_size_bytes, reply.payload_size_bytes);
   EXPECT_EQ(decoded->server_busy_ns, reply.server_busy_ns);
   EXPECT_EQ(decoded->server_idle_ns, reply.server_idle_ns);
@@ -210,6 +218,9 @@ TEST(MessagesDeathTest, EncodersRefuseWhatADecoderWouldRefuse) {
   reply = full_reply();
   reply.metas[0].sizes[0] = -1;
   EXPECT_DEATH((void)encode(reply), "check_meta");
+  reply = full_reply();
+  reply.results[2].items.pop_back();
+  EXPECT_DEATH((void)encode(reply), "check_result");
 }
 
 // ---- Bodies that no encoder writes --------------------------------------------------------------
@@ -341,6 +352,18 @@ TEST(MessagesDecode, ReplyLimits) {
   };
   EXPECT_EQ(error_of(with_dtype(1)), "");
   EXPECT_EQ(error_of(with_dtype(-1)), "reply: a tensor's dtype is negative");
+  const auto with_result = [](uint8_t kind) {
+    Builder builder;
+    const Part result = table(builder, {scalar(0, kind)});
+    const Part results = vector_of(builder, std::vector<Part>{result});
+    return decode_reply(finish(builder, table(builder, {part(7, results)})));
+  };
+  for (uint8_t kind = 0; kind < 20; ++kind) {
+    const std::string error = error_of(with_result(kind));
+    const bool is_tensor = kind <= 1 || kind == 18;
+    EXPECT_EQ(error == "reply: a result is no tensor", !is_tensor) << int{kind};
+    EXPECT_EQ(error.empty(), kind <= 1) << int{kind};  // A sparse one tells its layout.
+  }
 }
 
 TEST(MessagesDecode, GoodbyeLimits) {

@@ -32,6 +32,15 @@ Arg list_of(ArgKind kind, std::vector<Arg> items) {
   return arg;
 }
 
+// A COO tensor of 4 rows and 3 columns.
+Arg sparse_arg(std::vector<int64_t> integers = {1, 1}) {
+  Arg arg = list_of(ArgKind::kSparse,
+                    {tensor_arg({2, 5}, {5, 1}), tensor_arg({5}, {1}, TensorMeta::kHasOffset)});
+  arg.tensor = {6, 0, {4, 3}, {0, 0}};
+  arg.integers = std::move(integers);
+  return arg;
+}
+
 OpTemplate named(std::vector<Arg> args, std::vector<Output> outputs = {}) {
   OpTemplate op;
   op.name = "aten::test";
@@ -65,6 +74,8 @@ OpTemplate full_template() {
               {arg_of(ArgKind::kScalarInt), arg_of(ArgKind::kScalarDouble),
                arg_of(ArgKind::kScalarComplex), arg_of(ArgKind::kScalarBool)}),
       arg_of(ArgKind::kComplex),
+      sparse_arg(),
+      list_of(ArgKind::kTensorList, {sparse_arg({1, 0}), tensor_arg({4}, {1})}),
   });
   op.args[8].integer = 1;
   op.args[9].integer = INT64_MIN;
@@ -80,6 +91,7 @@ OpTemplate full_template() {
                 {OutputKind::kAlias, {}},
                 {OutputKind::kNone, {}},
                 {OutputKind::kUnknown, {}},
+                {OutputKind::kAnyLayout, {}},
                 {OutputKind::kOpaque, {}}};
   op.random = true;
   op.replies = true;
@@ -160,8 +172,9 @@ TEST(OpTemplate, RandomOnesRoundTrip) {
 TEST(OpTemplate, HandlesAreTensorsAndNewOutputs) {
   EXPECT_EQ(named({}).handle_count(), 0u);
   const OpTemplate op = full_template();
-  EXPECT_EQ(op.new_handle_count(), 3u);        // kNew, kUnknown, kOpaque.
-  EXPECT_EQ(op.handle_count(), 2u + 2u + 3u);  // Two tensors, two in a list, the outputs.
+  EXPECT_EQ(op.new_handle_count(), 6u);  // kNew, kUnknown, kOpaque, and three of kAnyLayout.
+  // Two tensors, two in a list, two components, three in the other list, the outputs.
+  EXPECT_EQ(op.handle_count(), 2u + 2u + 2u + 3u + 6u);
 }
 
 TEST(OpTemplate, ImmediatesAreAsTheHeaderSays) {
@@ -183,8 +196,9 @@ TEST(OpTemplate, ImmediatesAreAsTheHeaderSays) {
   EXPECT_EQ(op.immediates_size_bytes(), 16u);
   op.replies = true;
   EXPECT_EQ(op.immediates_size_bytes(), 24u);
-  // Offset; host scalar; int, double, complex, bool; a list's offset; a list's scalars; the rest.
-  EXPECT_EQ(full_template().immediates_size_bytes(), 8u + 16u + 40u + 8u + 40u + 24u);
+  // Offset; host scalar; int, double, complex, bool; a list's offset; a list's scalars; the offsets
+  // of two sparse tensors' values; the rest.
+  EXPECT_EQ(full_template().immediates_size_bytes(), 8u + 16u + 40u + 8u + 40u + 16u + 24u);
 }
 
 TEST(OpTemplateRules, Names) {
@@ -256,9 +270,9 @@ TEST(OpTemplateRules, DtypesAndFlags) {
 }
 
 TEST(OpTemplateRules, Kinds) {
-  EXPECT_EQ(rule_broken(named({arg_of(static_cast<ArgKind>(18))})),
+  EXPECT_EQ(rule_broken(named({arg_of(static_cast<ArgKind>(19))})),
             "aten::test, argument 0: an argument's kind is unknown");
-  EXPECT_EQ(rule_broken(named({}, {{static_cast<OutputKind>(5), {}}})),
+  EXPECT_EQ(rule_broken(named({}, {{static_cast<OutputKind>(6), {}}})),
             "aten::test, output 0: an output's kind is unknown");
 }
 
@@ -308,11 +322,43 @@ TEST(OpTemplateRules, Depth) {
             "aten::test, argument 0: lists nest deeper than 3");
 }
 
+TEST(OpTemplateRules, SparseTensors) {
+  const std::string prefix = "aten::test, argument 0: a sparse tensor";
+  EXPECT_EQ(rule_broken(named({sparse_arg()})), "");
+  for (const int64_t layout : {0, 3, 7, -1}) {
+    EXPECT_EQ(rule_broken(named({sparse_arg({layout, 0})})), prefix + "'s layout is unknown");
+  }
+  for (const int64_t layout : {2, 4, 5, 6}) {
+    Arg compressed = sparse_arg({layout, 0});
+    EXPECT_EQ(rule_broken(named({compressed})), prefix + " has a wrong number of components");
+    compressed.items.push_back(tensor_arg({5}, {1}));
+    EXPECT_EQ(rule_broken(named({compressed})), "");
+  }
+  const std::string form = prefix + " does not tell its layout and whether it is coalesced";
+  EXPECT_EQ(rule_broken(named({sparse_arg({1})})), form);
+  EXPECT_EQ(rule_broken(named({sparse_arg({1, 2})})), form);
+  Arg strided = sparse_arg();
+  strided.tensor.strides = {3, 1};
+  EXPECT_EQ(rule_broken(named({strided})), prefix + " has strides");
+  Arg nested = sparse_arg();
+  nested.items[1] = sparse_arg();
+  EXPECT_EQ(rule_broken(named({nested})), prefix + "'s component is no tensor");
+  Arg broken = sparse_arg();
+  broken.items[1].tensor.sizes[0] = -1;
+  EXPECT_EQ(rule_broken(named({broken})),
+            "aten::test, argument 0: a tensor has a negative size or stride");
+}
+
 TEST(OpTemplateRules, OutputsThatNeedSomethingElse) {
   OpTemplate op = named({}, {{OutputKind::kUnknown, {}}});
   EXPECT_EQ(rule_broken(op), "aten::test, output 0: an output of unknown geometry needs a reply");
   op.replies = true;
   EXPECT_EQ(rule_broken(op), "");
+  op.outputs[0].kind = OutputKind::kAnyLayout;
+  EXPECT_EQ(rule_broken(op), "");
+  op.replies = false;
+  EXPECT_EQ(rule_broken(op), "aten::test, output 0: an output of unknown geometry needs a reply");
+  op.replies = true;
   op.keeps_graph = true;
   EXPECT_EQ(rule_broken(op), "aten::test: keeps_graph needs an opaque last output");
   op.outputs.push_back({OutputKind::kOpaque, {}});

@@ -9,6 +9,7 @@
 #include <array>
 #include <string_view>
 
+#include "torch_backend/aten/sparse.h"
 #include "torch_backend/aten/tensors.h"
 #include "torch_backend/ops/graph_call.h"
 #include "torch_backend/ops/issue.h"
@@ -218,6 +219,7 @@ void register_kernels() {
     device.impl(name, torch::CppFunction::makeFromBoxedFunction<&graph_call_plain>());
     autograd.impl(name, torch::CppFunction::makeFromBoxedFunction<&graph_call_autograd>());
   }
+  register_sparse_kernels();
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);

@@ -32,7 +32,10 @@ const OpInfo& backward_op() {
 std::vector<at::Tensor> tensor_arguments(const OpInfo& op, const torch::jit::Stack& stack) {
   std::vector<at::Tensor> tensors;
   const auto add = [&](const c10::IValue& value) {
-    if (value.isTensor() && value.toTensor().defined()) tensors.push_back(value.toTensor());
+    if (!value.isTensor() || !value.toTensor().defined()) return;
+    TORCH_CHECK_NOT_IMPLEMENTED(value.toTensor().layout() == at::kStrided, "rgpu: ", op.name,
+                                " takes no tensors of layout ", value.toTensor().layout());
+    tensors.push_back(value.toTensor());
   };
   for (size_t i = stack.size() - op.rules.size(); i < stack.size(); ++i) {
     if (stack[i].isTensor()) {

@@ -1,5 +1,6 @@
 #include "torch_backend/ops/issue.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
 
@@ -14,6 +15,7 @@
 #include "torch_backend/device/trace.h"
 #include "torch_backend/ops/host_op.h"
 #include "torch_backend/ops/shape_inference.h"
+#include "torch_backend/ops/sparse_tensor.h"
 #include "wire/limits.h"
 
 namespace rgpu::backend {
@@ -45,22 +47,6 @@ void upload_host_indices(const OpInfo& op, torch::jit::Stack& stack) {
   indices = std::move(moved);
 }
 
-c10::IValue value_of(const wire::Arg& value) {
-  switch (value.kind) {
-    case wire::ArgKind::kBool:
-      return value.integer != 0;
-    case wire::ArgKind::kInt:
-      return value.integer;
-    case wire::ArgKind::kDouble:
-      return value.real;
-    case wire::ArgKind::kComplex:
-      TORCH_CHECK(value.reals.size() == 2, "rgpu: the server sent a malformed complex number");
-      return c10::complex<double>(value.reals[0], value.reals[1]);
-    default:
-      TORCH_CHECK(false, "rgpu: the server sent a value of an unknown kind");
-  }
-}
-
 // What the server replied, put in the places of the plans. The entry itself may be gone by now.
 void fill_from_reply(const wire::Reply& reply, std::vector<TensorPlan>& tensors,
                      std::vector<ReturnPlan>& returns) {
@@ -79,6 +65,18 @@ void fill_from_reply(const wire::Reply& reply, std::vector<TensorPlan>& tensors,
   }
 }
 
+// Indices that belong to an argument are aliases of its own, so that neither tensor sees the other
+// one resize them.
+at::Tensor make_sparse(const SparsePlan& plan, const c10::IValue* arguments,
+                       std::vector<at::Tensor>&& made) {
+  if (made.size() > 1) return sparse_tensor(plan.form, plan.sizes, made);
+  std::vector<at::Tensor> parts = components_of(arguments[plan.argument].toTensor());
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  for (at::Tensor& part : parts) part = part.alias();
+  parts.back() = std::move(made.front());
+  return sparse_tensor(plan.form, plan.sizes, parts);
+}
+
 c10::IValue make_result(const ReturnPlan& plan, const std::vector<TensorPlan>& tensors,
                         c10::IValue* arguments, wire::Handle& handle, const Issued& issued) {
   const auto next = [&](const TensorPlan& tensor) {
@@ -95,10 +93,32 @@ c10::IValue make_result(const ReturnPlan& plan, const std::vector<TensorPlan>& t
       for (uint32_t i = 0; i < plan.count; ++i) list.push_back(next(tensors[plan.index + i]));
       return list;
     }
-    case ReturnPlan::Kind::kConstant:
+    case ReturnPlan::Kind::kSparse: {
+      std::vector<at::Tensor> made;
+      for (uint32_t i = 0; i < plan.count; ++i) made.push_back(next(tensors[plan.index + i]));
+      return make_sparse(*plan.sparse, arguments, std::move(made));
+    }
+    default:
       return plan.constant;
   }
-  return {};
+}
+
+}  // namespace
+
+c10::IValue value_of(const wire::Arg& value) {
+  switch (value.kind) {
+    case wire::ArgKind::kBool:
+      return value.integer != 0;
+    case wire::ArgKind::kInt:
+      return value.integer;
+    case wire::ArgKind::kDouble:
+      return value.real;
+    case wire::ArgKind::kComplex:
+      TORCH_CHECK(value.reals.size() == 2, "rgpu: the server sent a malformed complex number");
+      return c10::complex<double>(value.reals[0], value.reals[1]);
+    default:
+      TORCH_CHECK(false, "rgpu: the server sent a value of an unknown kind");
+  }
 }
 
 void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
@@ -139,8 +159,6 @@ void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
     impl->set_sizes_and_strides(resize.sizes, resize.strides, impl->storage_offset());
   }
 }
-
-}  // namespace
 
 OpMemory& op_memory() {
   static OpMemory* memory = new OpMemory();  // Leaked: ops may run while statics are destroyed.

@@ -54,6 +54,15 @@ struct Issued {
 // same mutex.
 OpEntry* remember(std::unique_ptr<OpEntry> entry, const CallKey& key);
 
+// What a call ends with, for kernels that bring an entry of their own: the results in the place of
+// the arguments; the out= arguments resized; a reply's value.
+void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
+                       const std::vector<TensorPlan>& tensors,
+                       const std::vector<ReturnPlan>& returns, const Issued& issued);
+void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
+                   torch::jit::Stack& stack);
+[[nodiscard]] c10::IValue value_of(const wire::Arg& value);
+
 // A result as planned, over a new storage under `handle`.
 [[nodiscard]] at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle,
                                      const Issued& issued);

@@ -29,12 +29,21 @@ struct TensorPlan {
   bool contiguous = true;
 };
 
+// A sparse tensor to make: its last components are `TensorPlan`s, those before are an argument's.
+struct SparsePlan {
+  std::vector<int64_t> form;  // form_of().
+  std::vector<int64_t> sizes;
+  uint32_t argument = 0;  // Whose indices it has; unused where all components are new.
+};
+
 struct ReturnPlan {
-  enum class Kind : uint8_t { kArgument, kTensor, kTensorList, kConstant };
+  // kSparse and kAnyLayout: of a sparse call; of the latter the reply tells what it is.
+  enum class Kind : uint8_t { kArgument, kTensor, kTensorList, kConstant, kSparse, kAnyLayout };
   Kind kind = Kind::kTensor;
   uint32_t index = 0;  // The argument, or the first TensorPlan.
   uint32_t count = 1;  // TensorPlans.
   c10::IValue constant;
+  std::shared_ptr<const SparsePlan> sparse;  // Of kSparse.
 };
 
 // An out= argument that the call resizes.

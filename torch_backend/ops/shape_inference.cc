@@ -1,5 +1,6 @@
 #include "torch_backend/ops/shape_inference.h"
 
+#include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -18,6 +19,7 @@
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/ops/result_layout.h"
+#include "torch_backend/ops/sparse_tensor.h"
 
 namespace rgpu::backend {
 namespace {
@@ -41,6 +43,7 @@ class MetaArguments {
  private:
   at::Tensor convert(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
+    if (is_sparse(tensor)) return at::detail::empty_meta(tensor.sizes(), tensor.scalar_type());
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     at::Tensor meta = at::detail::make_tensor<c10::TensorImpl>(
         storage_of(impl.unsafe_storage()), c10::DispatchKeySet(c10::DispatchKey::Meta),
@@ -94,6 +97,17 @@ wire::TensorMeta meta_of(const at::Tensor& tensor) {
   meta.sizes = impl.sizes().vec();
   meta.strides = impl.strides().vec();
   return meta;
+}
+
+wire::Arg describe_sparse(const at::Tensor& tensor) {
+  wire::Arg arg;
+  arg.kind = wire::ArgKind::kSparse;
+  arg.tensor.dtype = static_cast<int8_t>(tensor.scalar_type());
+  arg.tensor.sizes = tensor.sizes().vec();
+  arg.tensor.strides.assign(arg.tensor.sizes.size(), 0);
+  arg.integers = form_of(tensor);
+  for (const at::Tensor& part : components_of(tensor)) arg.items.push_back(describe_tensor(part));
+  return arg;
 }
 
 wire::Arg describe_number(const c10::IValue& value, bool immediate) {
@@ -211,7 +225,8 @@ void add_tensor_result(OpEntry& entry, const at::Tensor& meta, size_t result) {
 }
 
 void add_alias(OpEntry& entry, size_t argument) {
-  entry.returns.push_back({ReturnPlan::Kind::kArgument, static_cast<uint32_t>(argument), 0, {}});
+  entry.returns.push_back(
+      {ReturnPlan::Kind::kArgument, static_cast<uint32_t>(argument), 0, {}, {}});
   entry.description.outputs.push_back({wire::OutputKind::kAlias, {}});
 }
 
@@ -224,17 +239,18 @@ void add_results(OpEntry& entry, const torch::jit::Stack& results) {
       add_alias(entry, static_cast<size_t>(op.alias_of[r]));
     } else if (value.isTensor()) {
       entry.returns.push_back(
-          {ReturnPlan::Kind::kTensor, static_cast<uint32_t>(entry.tensors.size()), 1, {}});
+          {ReturnPlan::Kind::kTensor, static_cast<uint32_t>(entry.tensors.size()), 1, {}, {}});
       add_tensor_result(entry, value.toTensor(), r);
     } else if (value.isTensorList()) {
       const auto list = value.toTensorVector();
       entry.returns.push_back({ReturnPlan::Kind::kTensorList,
                                static_cast<uint32_t>(entry.tensors.size()),
                                static_cast<uint32_t>(list.size()),
+                               {},
                                {}});
       for (const at::Tensor& tensor : list) add_tensor_result(entry, tensor, r);
     } else {
-      entry.returns.push_back({ReturnPlan::Kind::kConstant, 0, 0, value});
+      entry.returns.push_back({ReturnPlan::Kind::kConstant, 0, 0, value, {}});
     }
   }
 }
@@ -249,14 +265,14 @@ void add_unknown_results(OpEntry& entry) {
     } else if (type->kind() == c10::TypeKind::TensorType) {
       entry.replies = true;
       entry.returns.push_back(
-          {ReturnPlan::Kind::kTensor, static_cast<uint32_t>(entry.tensors.size()), 1, {}});
+          {ReturnPlan::Kind::kTensor, static_cast<uint32_t>(entry.tensors.size()), 1, {}, {}});
       entry.tensors.emplace_back();
       entry.description.outputs.push_back({wire::OutputKind::kUnknown, {}});
     } else {
       TORCH_CHECK_NOT_IMPLEMENTED(type->kind() != c10::TypeKind::ListType, "rgpu: ", op.name,
                                   " returns a list whose length only the server knows");
       entry.replies = true;
-      entry.returns.push_back({ReturnPlan::Kind::kConstant, 0, 0, {}});
+      entry.returns.push_back({ReturnPlan::Kind::kConstant, 0, 0, {}, {}});
     }
   }
 }
@@ -309,7 +325,8 @@ void refuse_overlaps(const OpInfo& op, const c10::IValue* arguments) {
   for (size_t i = 0; op.writes && i < op.rules.size(); ++i) {
     const c10::AliasInfo* info = op.schema->arguments()[i].alias_info();
     if (info == nullptr || !info->isWrite() || !arguments[i].isTensor()) continue;
-    if (arguments[i].toTensor().defined()) at::assert_no_internal_overlap(arguments[i].toTensor());
+    const at::Tensor& tensor = arguments[i].toTensor();
+    if (tensor.defined() && !is_sparse(tensor)) at::assert_no_internal_overlap(tensor);
   }
 }
 
@@ -362,6 +379,7 @@ bool goes_tensor_by_tensor(const OpInfo& op, const torch::jit::Stack& stack) {
 wire::Arg describe_tensor(const at::Tensor& tensor) {
   wire::Arg arg;
   if (!tensor.defined()) return arg;
+  if (is_sparse(tensor)) return describe_sparse(tensor);
   arg.tensor = meta_of(tensor);
   const bool ours = tensor.device().type() == kDeviceType;
   arg.kind = ours ? wire::ArgKind::kTensor : wire::ArgKind::kHostScalar;

@@ -124,14 +124,24 @@ uint64_t fetch(const at::Tensor& source, const at::Tensor& host) {
   return *request;
 }
 
-// A CPU tensor with the source's sizes, strides and bits, filled by one wait.
-at::Tensor download(const at::Tensor& source) {
+// A CPU tensor with the source's sizes, strides and bits, which a download is on its way to.
+struct Fetched {
+  at::Tensor host;
+  uint64_t request = 0;  // 0: nothing to wait for.
+};
+Fetched start_download(const at::Tensor& source) {
   const at::Tensor dense = is_one_range(source) ? source : clone_contiguous(source);
-  const at::Tensor host = empty_host(dense.sizes(), dense.strides(), dense.scalar_type());
-  if (dense.numel() != 0) (void)Client::get().wait(fetch(dense, host));
-  host._set_conj(dense.is_conj());
-  host._set_neg(dense.is_neg());
-  return host;
+  Fetched fetched{empty_host(dense.sizes(), dense.strides(), dense.scalar_type())};
+  if (dense.numel() != 0) fetched.request = fetch(dense, fetched.host);
+  fetched.host._set_conj(dense.is_conj());
+  fetched.host._set_neg(dense.is_neg());
+  return fetched;
+}
+
+at::Tensor download(const at::Tensor& source) {
+  const Fetched fetched = start_download(source);
+  if (fetched.request != 0) (void)Client::get().wait(fetched.request);
+  return fetched.host;
 }
 
 // Straight into `target`, which has the source's form.
@@ -184,6 +194,25 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
   }
   at::Tensor host = empty_host(self.sizes(), self.strides(), dtype.value_or(self.scalar_type()));
   return host.copy_(self);
+}
+
+std::vector<at::Tensor> download_together(at::TensorList sources) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  std::vector<at::Tensor> hosts;
+  std::vector<uint64_t> requests;
+  for (const at::Tensor& source : sources) {
+    Fetched fetched = start_download(source);
+    hosts.push_back(std::move(fetched.host));
+    if (fetched.request != 0) requests.push_back(fetched.request);
+  }
+  Client& client = Client::get();
+  if (!requests.empty()) (void)client.wait(requests.back());
+  // One stream answers in order, so the others are here already.
+  for (size_t i = 0; i + 1 < requests.size(); ++i) {
+    const std::optional<Result<wire::Reply>> reply = client.session().poll(requests[i]);
+    reply ? raise_if_failed(*reply) : (void)client.wait(requests[i]);
+  }
+  return hosts;
 }
 
 at::Scalar local_scalar(const at::Tensor& tensor) {

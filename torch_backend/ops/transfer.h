@@ -9,6 +9,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 namespace rgpu::backend {
 
 // target.copy_(source), for any mix of host and device; sizes must broadcast. Returns target.
@@ -18,6 +20,8 @@ at::Tensor to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                    std::optional<at::Layout> layout, std::optional<at::Device> device,
                    std::optional<bool> pin_memory, bool non_blocking,
                    std::optional<at::MemoryFormat> format);
+// CPU tensors of the same geometry and values, by one wait.
+[[nodiscard]] std::vector<at::Tensor> download_together(at::TensorList sources);
 // The one element of a device tensor.
 [[nodiscard]] at::Scalar local_scalar(const at::Tensor& tensor);
 
