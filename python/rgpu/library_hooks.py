@@ -3,7 +3,8 @@
 ``accelerate``, and with it the Trainer of ``transformers``, takes the device that the environment
 variable ``ACCELERATE_TORCH_DEVICE`` names; it is set here, unless it is set or there is CUDA. Asked
 for the CPU expressly, accelerate would still obey the variable, so that is put right once its
-module is imported. ``transformers`` asks vendor by vendor whether bfloat16 works. ``safetensors``
+module is imported; and it shares models (``device_map="auto"``) among the memory of the devices
+that it knows. ``transformers`` asks vendor by vendor whether bfloat16 works. ``safetensors``
 parses device names itself; a number it hands to PyTorch as it is, and number N is ``rgpu:N``,
 because rgpu is PyTorch's accelerator.
 
@@ -56,6 +57,20 @@ def _adapt_accelerate(module: ModuleType) -> None:
     state.__init__ = __init__
 
 
+def _adapt_accelerate_memory(module: ModuleType) -> None:
+    original = module.get_max_memory
+
+    @functools.wraps(original)
+    def get_max_memory(max_memory: dict[Any, Any] | None = None) -> dict[Any, Any]:
+        found = original(max_memory)
+        if max_memory is not None or any(isinstance(device, int) for device in found):
+            return found
+        free = {i: torch.rgpu.mem_get_info(i)[0] for i in range(torch.rgpu.device_count())}
+        return {**free, **found}  # In the order in which they are filled.
+
+    module.get_max_memory = get_max_memory
+
+
 def _adapt_transformers(module: ModuleType) -> None:
     original = module.is_torch_bf16_gpu_available
 
@@ -87,6 +102,7 @@ def _plain_device(device: Any) -> Any:
 
 _ADAPTERS: dict[str, Callable[[ModuleType], None]] = {
     "accelerate.state": _adapt_accelerate,
+    "accelerate.utils.modeling": _adapt_accelerate_memory,
     "safetensors": _adapt_safetensors,
     "transformers.utils.import_utils": _adapt_transformers,
 }

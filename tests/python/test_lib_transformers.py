@@ -147,6 +147,8 @@ def test_a_saved_model_comes_back_on_any_device(tmp_path):
         (load(tmp_path), "cpu"),
         (load(tmp_path, device_map=DEVICE), DEVICE),
         (load(tmp_path, device_map={"": "rgpu:0"}), DEVICE),
+        (load(tmp_path, device_map="auto"), DEVICE),
+        (load(tmp_path, device_map="cpu"), "cpu"),
     ):
         for (name, mine), theirs in zip(model.named_parameters(), loaded.parameters(), strict=True):
             assert theirs.device.type == device, name
