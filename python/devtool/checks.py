@@ -48,6 +48,7 @@ def test(everything: bool, only: str | None) -> int:
     broken: list[str] = []
     folder = build.build_and_install()
     ensure_group("test")
+    ensure_group("libraries")
     machine.ensure_test_packages()
     _ctest("dev", folder, everything, only, total)
     for preset in ("asan", "tsan") if everything else ("asan",):

@@ -33,6 +33,7 @@ from rgpu import (  # noqa: E402
     data_parallel,
     device_module,
     distributed,
+    library_hooks,
     meta_kernels,
     printing,
 )
@@ -71,4 +72,5 @@ printing.install()
 distributed.install()
 data_parallel.install()
 meta_kernels.defer_compiler()
+library_hooks.install()
 _atexit.register(_C.close)

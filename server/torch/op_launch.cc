@@ -402,6 +402,10 @@ void OpLauncher::call(const OpPlan& plan) {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView below;
+  if (plan.gap_filler != nullptr) [[unlikely]] {
+    plan.gap_filler(*plan.op, stack_);
+    return;
+  }
   plan.op->callBoxed(stack_);
 }
 

@@ -327,6 +327,8 @@ Status plan_call(const wire::OpTemplate& op, const PlanContext& context, OpPlan&
   if (!plan.op) return invalid("the server's PyTorch " RGPU_TORCH_VERSION " has no such op");
   const c10::FunctionSchema& schema = plan.op->schema();
   RGPU_RETURN_IF_ERROR(check_callable(op.name, schema));
+  if (context.device_type == c10::DeviceType::CPU)
+    plan.gap_filler = cpu_gap_filler(op.name, op.overload);
   if (op.schema_hash != 0 && op.schema_hash != schema_hash(schema)) {
     plan.refusal = schema_differs(op, context);
     // What it would have changed in place is not known: rather too much than stale values.

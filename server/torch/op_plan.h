@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "server/torch/cpu_gaps.h"
 #include "server/torch/geometry.h"
 #include "server/torch/sparse.h"
 #include "wire/messages.h"
@@ -77,6 +78,7 @@ struct OpPlan {
   bool checks_info = false;             // _linalg_check_errors
   std::string full_name;                // "aten::add.Tensor", for the crash report.
   std::optional<c10::OperatorHandle> op;
+  GapFiller gap_filler = nullptr;  // Calls the op, if not null.
   Builtin builtin = Builtin::kNone;
   std::vector<ArgPlan> args;
   std::vector<OutputPlan> outputs;     // Without the graph.

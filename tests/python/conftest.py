@@ -16,6 +16,10 @@ from rgpu_launch.services import Service, start_opserver, start_relay
 
 DEVICE = os.environ.get("RGPU_TEST_DEVICE", "cpu")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Libraries make their models from configurations and ask no network.
+for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
+    os.environ[_name] = "1"
+os.environ["TOKENIZERS_PARALLELISM"] = "false"
 _shared: list[Service] = []
 
 

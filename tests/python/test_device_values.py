@@ -434,3 +434,31 @@ def test_gradients_accumulate_and_hooks_run():
         return [x.grad, seen]
 
     assert_parity(case)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_grouped_products_take_the_types_that_cuda_takes(dtype):
+    # PyTorch's shape function knows bfloat16 alone; mixtures of experts are often float32.
+    def case(device):
+        rows = randn(device, 10, 16).to(dtype).requires_grad_()
+        experts = randn(device, 3, 16, 12 if dtype == torch.float32 else 8).to(dtype)
+        experts.requires_grad_()
+        ends = torch.tensor([4, 4, 10], dtype=torch.int32).to(device)
+        return with_gradients(torch._grouped_mm(rows, experts, offs=ends), [rows, experts])
+
+    assert_parity(case, atol=1e-2, rtol=1e-2)
+
+
+def test_grouped_products_of_wrong_types_are_refused_at_the_call():
+    rows, experts = torch.ones(4, 8, device=DEVICE).long(), torch.ones(1, 8, 8, device=DEVICE)
+    with pytest.raises(RuntimeError, match="mat_a"):
+        torch._grouped_mm(rows, experts, offs=torch.tensor([4], dtype=torch.int32).to(DEVICE))
+
+
+def test_histograms_count_integers_as_on_cuda():
+    # The CPU's own kernel refuses them.
+    chosen = torch.tensor([3, 0, 1, 3, 3, 7], dtype=torch.int32).to(DEVICE)
+    counts = torch.histc(chosen, bins=8, min=0, max=7)
+    assert (counts.dtype, counts.tolist()) == (torch.int32, [1, 1, 0, 3, 0, 0, 0, 1])
+    real = torch.histc(chosen.float(), bins=8, min=0, max=7)
+    assert (real.dtype, real.tolist()) == (torch.float32, [1, 1, 0, 3, 0, 0, 0, 1])

@@ -6,16 +6,17 @@
 
 #include "torch_backend/device/allocator.h"
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/host_values.h"
 #include "torch_backend/device/stream.h"
 
 namespace rgpu::backend {
 namespace {
 
-// Context bits: 0 fresh, 1…48 handle, 49…63 generation.
-constexpr int kHandleShift = 1;
-constexpr int kGenerationShift = 49;
+// Context bits: 0 fresh, 1 noted, 2…49 handle, 50…63 generation.
+constexpr int kHandleShift = 2;
+constexpr int kGenerationShift = 50;
 constexpr uint64_t kHandleMask = (uint64_t{1} << 48) - 1;
-constexpr uint32_t kGenerationMask = (1U << 15) - 1;
+constexpr uint32_t kGenerationMask = (1U << 14) - 1;
 
 constexpr uint64_t kReservedSizeBytes = uint64_t{1} << 43;  // Address space only.
 constexpr int kAddressShift = 6;                            // 64 bytes apart.
@@ -32,21 +33,30 @@ char* reserved_range() {  // Throws once, from the first allocation.
   return base;
 }
 
-void* pack(wire::Handle handle, uint32_t generation, bool fresh) {
+void* pack(const StorageName& name) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the context is a number in a pointer's place.
-  return reinterpret_cast<void*>((uint64_t{generation & kGenerationMask} << kGenerationShift) |
-                                 (handle << kHandleShift) | (fresh ? 1U : 0U));
+  return reinterpret_cast<void*>(key_of(name) | (name.noted ? 2U : 0U) | (name.fresh ? 1U : 0U));
 }
 
 StorageName unpack(const void* context) noexcept {
   const auto bits = reinterpret_cast<uint64_t>(context);
   return {(bits >> kHandleShift) & kHandleMask, static_cast<uint32_t>(bits >> kGenerationShift),
-          (bits & 1U) != 0};
+          (bits & 1U) != 0, (bits & 2U) != 0};
 }
 
 void release_storage(void* context) {
   const StorageName name = unpack(context);
+  if (name.noted) [[unlikely]]
+    HostValues::get().erase(key_of(name));
   if (!name.fresh) Client::get().release(name.generation, name.handle);
+}
+
+// The same storage under a context that says something else.
+void rename(c10::StorageImpl* storage, const StorageName& name) noexcept {
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  c10::DataPtr renamed(pointer.get(), pack(name), &release_storage, pointer.device());
+  (void)pointer.release_context();
+  pointer = std::move(renamed);
 }
 
 }  // namespace
@@ -54,7 +64,7 @@ void release_storage(void* context) {
 c10::DataPtr make_data_ptr(wire::Handle handle, uint32_t generation, bool fresh,
                            c10::DeviceIndex device) {
   const uint64_t offset = (handle << kAddressShift) & (kReservedSizeBytes - 1);
-  return {reserved_range() + offset, pack(handle, generation, fresh), &release_storage,
+  return {reserved_range() + offset, pack({handle, generation, fresh, false}), &release_storage,
           c10::Device(kDeviceType, device)};
 }
 
@@ -67,8 +77,10 @@ StorageName name_of(const c10::StorageImpl* storage) noexcept {
   const auto* address = static_cast<const char*>(storage->data_ptr().get());
   const char* base = reserved_range();
   if (address <= base || address >= base + kReservedSizeBytes) return {};
-  return {static_cast<uint64_t>(address - base) >> kAddressShift,
-          Client::get().generation() & kGenerationMask, false};
+  StorageName named{static_cast<uint64_t>(address - base) >> kAddressShift,
+                    Client::get().generation() & kGenerationMask, false, false};
+  named.noted = HostValues::get().contains(key_of(named));
+  return named;
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_storage(wire::Handle handle, uint32_t generation,
@@ -86,16 +98,27 @@ c10::intrusive_ptr<c10::StorageImpl> make_fresh_storage(size_t size_bytes,
   return make_storage(handle, client.generation(), true, size_bytes, device);
 }
 
-void mark_announced(c10::StorageImpl* storage) noexcept {
-  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
-  const StorageName name = unpack(pointer.get_context());
-  c10::DataPtr known(pointer.get(), pack(name.handle, name.generation, false), &release_storage,
-                     pointer.device());
-  (void)pointer.release_context();
-  pointer = std::move(known);
+uint64_t key_of(const StorageName& name) noexcept {
+  return (uint64_t{name.generation & kGenerationMask} << kGenerationShift) |
+         (name.handle << kHandleShift);
 }
 
-wire::Handle checked_handle(c10::StorageImpl* storage) {
+void mark_announced(c10::StorageImpl* storage) noexcept {
+  StorageName name = unpack(storage->data_ptr().get_context());
+  name.fresh = false;
+  rename(storage, name);
+}
+
+bool mark_noted(c10::StorageImpl* storage, bool noted) noexcept {
+  StorageName name = unpack(storage->data_ptr().get_context());
+  if (name.handle == 0) return false;
+  if (name.noted == noted) return true;
+  name.noted = noted;
+  rename(storage, name);
+  return true;
+}
+
+StorageName checked_name(c10::StorageImpl* storage) {
   StorageName name = name_of(storage);
   if (name.handle == 0 && storage->nbytes() == 0 && storage->device_type() == kDeviceType)
       [[unlikely]] {
@@ -105,22 +128,25 @@ wire::Handle checked_handle(c10::StorageImpl* storage) {
   TORCH_CHECK(name.handle != 0, "rgpu: this tensor has no storage on the server");
   TORCH_CHECK(name.generation == (Client::get().generation() & kGenerationMask),
               "rgpu: this tensor belonged to an earlier session, which is lost; make it again");
-  return name.handle;
+  return name;
 }
 
+wire::Handle checked_handle(c10::StorageImpl* storage) { return checked_name(storage).handle; }
+
 wire::Handle announce(c10::StorageImpl* storage) {
-  const wire::Handle handle = checked_handle(storage);
-  if (name_of(storage).fresh) {
+  const StorageName name = checked_name(storage);
+  if (name.fresh) {
     const uint64_t size_bytes = storage->nbytes();
     Client::get().append(wire::Command::kAllocate, current_stream(storage->device().index()),
-                         {&handle, 1}, std::as_bytes(std::span(&size_bytes, 1)));
+                         {&name.handle, 1}, std::as_bytes(std::span(&size_bytes, 1)));
     mark_announced(storage);
   }
-  return handle;
+  return name.handle;
 }
 
 void resize_storage(c10::StorageImpl* storage, size_t size_bytes) {
   const wire::Handle handle = checked_handle(storage);
+  HostValues::get().forget(storage);
   if (!name_of(storage).fresh) {
     const uint64_t size = size_bytes;
     Client::get().append(wire::Command::kResize, current_stream(storage->device().index()),

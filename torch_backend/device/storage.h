@@ -20,6 +20,7 @@ struct StorageName {
   wire::Handle handle = 0;  // 0: not one of ours.
   uint32_t generation = 0;  // Of the session it belongs to.
   bool fresh = false;       // The server has not heard of it yet.
+  bool noted = false;       // HostValues has, or had, something to say about it.
 };
 
 [[nodiscard]] StorageName name_of(const c10::StorageImpl* storage) noexcept;
@@ -34,6 +35,11 @@ struct StorageName {
                                                                       c10::DeviceIndex device);
 // From now on the server knows it.
 void mark_announced(c10::StorageImpl* storage) noexcept;
+// Sets StorageName::noted. False for a storage that has no name of its own, which nothing may be
+// noted about: who writes to the one it borrows the name of would not see it.
+bool mark_noted(c10::StorageImpl* storage, bool noted) noexcept;
+// Handle and generation in one word: what HostValues calls the storage.
+[[nodiscard]] uint64_t key_of(const StorageName& name) noexcept;
 
 // The handle for use in a record: checks that it belongs to the current session, and appends
 // Command::kAllocate first when the storage is fresh. The caller holds an IssueLock or
@@ -42,6 +48,7 @@ void mark_announced(c10::StorageImpl* storage) noexcept;
 // The same without announcing, for a record that defines the storage itself.
 // An empty storage that PyTorch made without asking the allocator gets its handle here.
 [[nodiscard]] wire::Handle checked_handle(c10::StorageImpl* storage);
+[[nodiscard]] StorageName checked_name(c10::StorageImpl* storage);
 
 // What a storage of ours consists of.
 [[nodiscard]] c10::DataPtr make_data_ptr(wire::Handle handle, uint32_t generation, bool fresh,

@@ -43,6 +43,7 @@ void CallKey::build(const OpInfo& op, const torch::jit::Stack& stack, uint64_t c
   handles_.clear();
   immediates_.clear();
   fresh_.clear();
+  noted_.clear();
   storage_count_ = 0;
   generator_ = nullptr;
   numel_max_ = 0;
@@ -89,8 +90,11 @@ void CallKey::add_tensor(const at::Tensor& tensor, const OpInfo& op) {
   words_.resize(at + 2 * sizes.size());
   std::memcpy(words_.data() + at, sizes.data(), sizes.size() * sizeof(int64_t));
   std::memcpy(words_.data() + at + sizes.size(), strides.data(), sizes.size() * sizeof(int64_t));
-  handles_.push_back(checked_handle(storage));
-  if (name_of(storage).fresh) fresh_.push_back(storage);
+  const StorageName name = checked_name(storage);
+  handles_.push_back(name.handle);
+  if (name.fresh) fresh_.push_back(storage);
+  if (name.noted) [[unlikely]]
+    noted_.push_back(storage);
   if (const int64_t offset = impl.storage_offset(); offset != 0) add_immediate(&offset, 8);
   numel_max_ = std::max(numel_max_, impl.numel());
 }

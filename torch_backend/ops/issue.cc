@@ -13,6 +13,7 @@
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
 #include "torch_backend/device/trace.h"
+#include "torch_backend/ops/host_fold.h"
 #include "torch_backend/ops/host_op.h"
 #include "torch_backend/ops/shape_inference.h"
 #include "torch_backend/ops/sparse_tensor.h"
@@ -269,8 +270,13 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
     return;
   }
   const Issued issued = append_call(*entry, key);
+  Folded folded;
+  if (concerns_host(op, key, *stack)) [[unlikely]]
+    folded = fold_on_host(op, *entry, key, *stack);
   if (!entry->replies) [[likely]] {
     replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
+    if (folded.known || !folded.origins.empty()) [[unlikely]]
+      std::move(folded).note(stack->back().toTensor());
     return;
   }
   std::vector<TensorPlan> tensors = entry->tensors;

@@ -39,9 +39,77 @@ constexpr std::array<std::string_view, 8> kUntaggedRandom = {
     "aten::rrelu_with_noise", "aten::lstm",           "aten::gru",
     "aten::rnn_tanh",         "aten::rnn_relu"};
 
+// Exact on integers and bools, and the same on every device. So nothing that breaks ties (argmax,
+// sort), divides or shifts.
+constexpr auto kComputes = std::to_array<std::string_view>({"aten::eq",
+                                                            "aten::ne",
+                                                            "aten::lt",
+                                                            "aten::le",
+                                                            "aten::gt",
+                                                            "aten::ge",
+                                                            "aten::logical_and",
+                                                            "aten::logical_or",
+                                                            "aten::logical_xor",
+                                                            "aten::logical_not",
+                                                            "aten::bitwise_and",
+                                                            "aten::bitwise_or",
+                                                            "aten::bitwise_xor",
+                                                            "aten::bitwise_not",
+                                                            "aten::add",
+                                                            "aten::sub",
+                                                            "aten::rsub",
+                                                            "aten::mul",
+                                                            "aten::neg",
+                                                            "aten::abs",
+                                                            "aten::minimum",
+                                                            "aten::maximum",
+                                                            "aten::clamp",
+                                                            "aten::clamp_min",
+                                                            "aten::clamp_max",
+                                                            "aten::sign",
+                                                            "aten::any",
+                                                            "aten::all",
+                                                            "aten::sum",
+                                                            "aten::max",
+                                                            "aten::min",
+                                                            "aten::amax",
+                                                            "aten::amin",
+                                                            "aten::cumsum",
+                                                            "aten::where",
+                                                            "aten::masked_fill",
+                                                            "aten::cat",
+                                                            "aten::clone",
+                                                            "aten::isin",
+                                                            "aten::index",
+                                                            "aten::gather",
+                                                            "aten::repeat",
+                                                            "aten::flip",
+                                                            "aten::roll",
+                                                            "aten::tril",
+                                                            "aten::triu",
+                                                            "aten::index_select",
+                                                            "aten::scatter",
+                                                            "aten::constant_pad_nd",
+                                                            "aten::stack"});
+constexpr auto kOverwrites =
+    std::to_array<std::string_view>({"aten::fill_", "aten::zero_", "aten::copy_", "aten::arange"});
+// Without counters (add_): what nobody reads would be repeated here in every step.
+constexpr auto kUpdates = std::to_array<std::string_view>(
+    {"aten::masked_fill_", "aten::index_put_", "aten::scatter_", "aten::index_fill_",
+     "aten::logical_and_", "aten::logical_or_", "aten::bitwise_and_", "aten::bitwise_or_"});
+
 template <size_t N>
 bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+HostFold fold_of(std::string_view name, std::string_view overload) {
+  if (contains(kOverwrites, name)) return HostFold::kOverwrites;
+  if (contains(kUpdates, name)) return HostFold::kUpdates;
+  // max and min along a dimension tell where, too.
+  const bool breaks_ties =
+      (name == "aten::max" || name == "aten::min") && overload.find("dim") != overload.npos;
+  return contains(kComputes, name) && !breaks_ties ? HostFold::kComputes : HostFold::kNone;
 }
 
 bool is_immediate_type(const c10::Argument& argument) {
@@ -82,7 +150,10 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
   for (const c10::Argument& argument : schema->arguments()) {
     rules.push_back(!shaped && is_immediate_type(argument) ? ArgRule::kImmediate
                                                            : ArgRule::kStatic);
-    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) writes = true;
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite() && !writes) {
+      writes = true;
+      first_written = static_cast<int32_t>(rules.size()) - 1;
+    }
   }
   for (const c10::Argument& result : schema->returns()) {
     alias_of.push_back(aliased_argument(*schema, result));
@@ -90,6 +161,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
   random = op.hasTag(at::Tag::nondeterministic_seeded) || contains(kUntaggedRandom, name);
   asks_server = contains(kShapedByData, name) && overload != "self_int";
   takes_host_indices = contains(kTakesHostIndices, name);
+  fold = fold_of(name, overload);
 }
 
 OpInfo::OpInfo(std::string builtin, std::vector<ArgRule> argument_rules,

@@ -16,6 +16,14 @@ enum class ArgRule : uint8_t {
   kImmediate,  // A Scalar or float: its type is part of the key, its value goes with the record.
 };
 
+// Whether an op on small integers can be repeated on the host (host_fold.h).
+enum class HostFold : uint8_t {
+  kNone,
+  kComputes,    // A function of its inputs; an out= argument is overwritten.
+  kOverwrites,  // Gives all elements of its target a new value, perhaps from no tensor at all.
+  kUpdates,     // Changes some elements of its target.
+};
+
 struct OpInfo {
   explicit OpInfo(const c10::OperatorHandle& op);
   // One of the server's own ops, which no dispatcher knows: `like` lends its schema's place only.
@@ -29,9 +37,11 @@ struct OpInfo {
   std::vector<ArgRule> rules;       // One per argument.
   std::vector<int32_t> alias_of;    // One per return: the argument it is, or -1.
   bool writes = false;              // Changes some argument.
+  int32_t first_written = -1;       // Which one first.
   bool random = false;              // Draws from a generator.
   bool asks_server = false;         // Its result's geometry depends on data.
   bool takes_host_indices = false;  // CPU index tensors are uploaded, as CUDA does.
+  HostFold fold = HostFold::kNone;
 };
 
 }  // namespace rgpu::backend

@@ -2,11 +2,8 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/PythonTorchFunctionTLS.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/strides.h>
 
 #include <algorithm>
@@ -18,7 +15,9 @@
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/ops/kernel_scope.h"
 #include "torch_backend/ops/result_layout.h"
+#include "torch_backend/ops/shape_rules.h"
 #include "torch_backend/ops/sparse_tensor.h"
 
 namespace rgpu::backend {
@@ -67,23 +66,6 @@ class MetaArguments {
   }
 
   std::unordered_map<c10::StorageImpl*, c10::Storage> storages_;
-};
-
-// Only the Meta kernels themselves: no autograd, no modes of the interpreter in between.
-class MetaScope {
- public:
-  MetaScope() { at::impl::PythonTorchFunctionTLS::set_disabled_state(at::impl::ALL_DISABLED); }
-  ~MetaScope() { at::impl::PythonTorchFunctionTLS::set_disabled_state(before_); }
-  MetaScope(const MetaScope&) = delete;
-  MetaScope& operator=(const MetaScope&) = delete;
-
- private:
-  at::impl::TorchFunctionDisabledState before_ =
-      at::impl::PythonTorchFunctionTLS::get_disabled_state();
-  at::AutoDispatchBelowADInplaceOrView below_autograd_;
-  c10::impl::ExcludeDispatchKeyGuard no_python_{
-      c10::DispatchKeySet({c10::DispatchKey::Python, c10::DispatchKey::PythonTLSSnapshot,
-                           c10::DispatchKey::Functionalize})};
 };
 
 wire::TensorMeta meta_of(const at::Tensor& tensor) {
@@ -453,8 +435,12 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
     for (size_t i = 0; i < count; ++i) metas.push_back(meta.convert(seen[i]));
     torch::jit::Stack results = metas;
     try {
-      const MetaScope scope;
-      op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &results);
+      const KernelScope scope;
+      if (const ShapeRule rule = shape_rule_of(op.name)) {
+        rule(results);
+      } else {
+        op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &results);
+      }
     } catch (...) {
       if (!is_unimplemented(std::current_exception())) throw;
       known = false;

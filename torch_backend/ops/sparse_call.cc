@@ -11,6 +11,7 @@
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/trace.h"
+#include "torch_backend/ops/host_fold.h"
 #include "torch_backend/ops/issue.h"
 #include "torch_backend/ops/shape_inference.h"
 #include "torch_backend/ops/sparse_tensor.h"
@@ -190,6 +191,7 @@ std::unique_ptr<OpEntry> learn(const OpInfo& op, const torch::jit::Stack& stack)
   if (gives_dense(op, arguments)) return infer(op, stack);
   auto entry = std::make_unique<OpEntry>();
   entry->op = &op;
+  entry->device = device_of_call(op, stack);
   entry->description = describe_arguments(op, stack);
   if (op.name == "aten::_to_dense") {
     add_dense_result(*entry, plan_to_dense(arguments));
@@ -209,7 +211,7 @@ std::unique_ptr<OpEntry> learn(const OpInfo& op, const torch::jit::Stack& stack)
 // The handles of one kAnyLayout output; those that nobody takes are freed.
 class Components {
  public:
-  Components(wire::Handle first, uint32_t generation) : next_(first), generation_(generation) {}
+  Components(wire::Handle first, const Issued& issued) : next_(first), issued_(issued) {}
   Components(const Components&) = delete;
   Components& operator=(const Components&) = delete;
   ~Components() {
@@ -219,12 +221,12 @@ class Components {
   at::Tensor take(const TensorPlan& plan) {
     TORCH_CHECK(left_ != 0, "rgpu: the server's reply has too many components");
     --left_;
-    return make_tensor(plan, next_++, generation_);
+    return make_tensor(plan, next_++, issued_);
   }
 
  private:
   wire::Handle next_;
-  uint32_t generation_;
+  const Issued& issued_;
   uint32_t left_ = wire::kComponentsMax;
 };
 
@@ -256,7 +258,7 @@ torch::jit::Stack results_of(const wire::Reply& reply, const std::vector<ReturnP
       results.push_back(value_of(reply.values[next_value++]));
     } else {
       TORCH_CHECK(next_result < reply.results.size(), "rgpu: the server's reply lacks a result");
-      Components components(handle, issued.generation);
+      Components components(handle, issued);
       handle += wire::kComponentsMax;
       at::Tensor tensor = tensor_of(reply.results[next_result++], components);
       if (plan.index != kNoArgument) {
@@ -271,7 +273,7 @@ torch::jit::Stack results_of(const wire::Reply& reply, const std::vector<ReturnP
 
 void free_handles(const Issued& issued, uint32_t count) {
   for (uint32_t i = 0; i < count; i += wire::kComponentsMax) {
-    const Components freed(issued.first_new_handle + i, issued.generation);
+    const Components freed(issued.first_new_handle + i, issued);
   }
 }
 
@@ -301,6 +303,7 @@ void issue_sparse(const OpInfo& op, torch::jit::Stack* stack) {
     return;
   }
   const Issued issued = append_call(*entry, key);
+  if (op.writes) forget_noted(key);
   if (!entry->replies) {
     replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
     return;

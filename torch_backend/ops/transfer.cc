@@ -7,13 +7,17 @@
 #include <ATen/ops/empty.h>
 
 #include <array>
+#include <cstring>
+#include <vector>
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/downloads.h"
 #include "torch_backend/device/host_memory.h"
+#include "torch_backend/device/host_values.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
 #include "torch_backend/device/trace.h"
+#include "torch_backend/ops/host_fold.h"
 #include "torch_backend/ops/issue.h"
 
 namespace rgpu::backend {
@@ -46,6 +50,19 @@ at::Tensor empty_host(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scalar
                                            c10::DispatchKeySet(c10::DispatchKey::CPU), dtype);
 }
 
+// The bytes of `target` are those of `host` from now on.
+void note_upload(const at::Tensor& host, const at::Tensor& target) {
+  c10::StorageImpl* storage = storage_of(target);
+  HostValues& values = HostValues::get();
+  if (!is_notable(target.scalar_type(), storage->nbytes()) || !fills_storage(target)) {
+    values.forget(storage);
+    return;
+  }
+  c10::Storage bytes = host_storage(storage->nbytes());
+  std::memcpy(bytes.mutable_data(), host.const_data_ptr(), storage->nbytes());
+  values.put(storage, std::move(bytes));
+}
+
 // `host` has the bytes of `target` in the order in which they lie there. `keeps`: nobody changes
 // them until they are sent, so that they need no copy.
 void upload_range(const at::Tensor& host, bool keeps, const at::Tensor& target) {
@@ -61,6 +78,7 @@ void upload_range(const at::Tensor& host, bool keeps, const at::Tensor& target) 
                               offset_bytes(target), std::move(payload), Client::hooks().observer());
   raise_if_error(status);
   if (name_of(storage).fresh) mark_announced(storage);
+  note_upload(host, target);
 }
 
 void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
@@ -124,12 +142,84 @@ uint64_t fetch(const at::Tensor& source, const at::Tensor& host) {
   return *request;
 }
 
+// Whether a read of `source` is to make its storage known: it is small, or asked for as a whole.
+bool makes_known(const at::Tensor& source) {
+  const size_t size_bytes = storage_of(source)->nbytes();
+  return is_notable(source.scalar_type(), size_bytes) && size_bytes != 0 &&
+         (size_bytes <= kReadAheadBytesMax || fills_storage(source));
+}
+
+// A download of all of a storage, to be known.
+class StorageFetch {
+ public:
+  explicit StorageFetch(c10::Storage storage) : storage_(std::move(storage)) {
+    const auto size = static_cast<int64_t>(storage_.nbytes());
+    at::Tensor whole = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(storage_), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1),
+        caffe2::TypeMeta::Make<uint8_t>());
+    whole.unsafeGetTensorImpl()->set_sizes_contiguous({size});
+    host_ = at::detail::empty_generic({size}, c10::GetAllocator(c10::DeviceType::CPU),
+                                      c10::DispatchKeySet(c10::DispatchKey::CPU), at::kByte,
+                                      std::nullopt);
+    ticket_ = HostValues::get().begin(storage_.unsafeGetStorageImpl());
+    request_ = fetch(whole, host_);
+  }
+  void wait() {
+    (void)Client::get().wait(request_);
+    keep();
+  }
+  // If it is here already.
+  void take() {
+    Session& session = Client::get().session();
+    const std::optional<Result<wire::Reply>> reply = session.poll(request_);
+    if (!reply.has_value()) {
+      session.abandon_request(request_);
+    } else if (reply->has_value() && !(*reply)->failed) {
+      keep();
+    }
+  }
+
+ private:
+  void keep() {
+    HostValues::get().finish(storage_.unsafeGetStorageImpl(), ticket_, host_.storage());
+  }
+
+  c10::Storage storage_;
+  at::Tensor host_;
+  uint64_t ticket_ = 0;
+  uint64_t request_ = 0;
+};
+
+// One wait for all of the source's storage, so that reads of its other elements need none, and for
+// what it was computed from, whose replies come before.
+void fetch_known(const at::Tensor& source) {
+  std::vector<StorageFetch> origins;
+  for (c10::Storage& origin : HostValues::get().origins(storage_of(source))) {
+    if (!HostValues::get().find(origin.unsafeGetStorageImpl()))
+      origins.emplace_back(std::move(origin));
+  }
+  StorageFetch(c10::Storage(source.storage())).wait();
+  for (StorageFetch& origin : origins) origin.take();
+}
+
+// The source on the CPU, to be read only, if its value is known or its storage is worth knowing;
+// else undefined.
+at::Tensor known_value(const at::Tensor& source) {
+  at::Tensor known = host_view(source);
+  if (known.defined() || !makes_known(source)) return known;
+  fetch_known(source);
+  return host_view(source);  // Undefined if another thread wrote to it meanwhile.
+}
+
 // A CPU tensor with the source's sizes, strides and bits, which a download is on its way to.
 struct Fetched {
   at::Tensor host;
   uint64_t request = 0;  // 0: nothing to wait for.
 };
 Fetched start_download(const at::Tensor& source) {
+  if (const at::Tensor known = known_value(source); known.defined()) {
+    return {is_one_range(known) ? known.clone() : known.clone(at::MemoryFormat::Contiguous)};
+  }
   const at::Tensor dense = is_one_range(source) ? source : clone_contiguous(source);
   Fetched fetched{empty_host(dense.sizes(), dense.strides(), dense.scalar_type())};
   if (dense.numel() != 0) fetched.request = fetch(dense, fetched.host);
@@ -147,6 +237,10 @@ at::Tensor download(const at::Tensor& source) {
 // Straight into `target`, which has the source's form.
 void download_into(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (source.numel() == 0) return;
+  if (const at::Tensor known = host_view(source); known.defined()) {
+    target.copy_(known);
+    return;
+  }
   Client& client = Client::get();
   if (non_blocking && is_pinned(target.const_data_ptr())) {
     Downloads& downloads = Downloads::get();
@@ -218,6 +312,8 @@ std::vector<at::Tensor> download_together(at::TensorList sources) {
 at::Scalar local_scalar(const at::Tensor& tensor) {
   TORCH_CHECK(tensor.numel() == 1, "a Tensor with ", tensor.numel(),
               " elements cannot be converted to Scalar");
+  if (const at::Tensor known = known_value(tensor); known.defined())
+    return at::_local_scalar_dense(known);
   return at::_local_scalar_dense(download(tensor).resolve_conj().resolve_neg());
 }
 
