@@ -14,6 +14,11 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--devices", options.devices, "With the CPU: how many devices clients see")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
+  app.add_option("--memory-limit", options.memory_limit_bytes,
+                 "What a session's tensors may hold on each device: bytes, or with a unit (512M, "
+                 "2GB); 0: no limit")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->capture_default_str();
   app.add_option("--threads", options.threads, "ATen threads of each session; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

@@ -7,9 +7,10 @@
 namespace rgpu::server {
 
 struct Options {
-  std::string device = "auto";  // "auto", "cuda", "cpu"
-  uint32_t devices = 1;         // Logical devices; only with the CPU.
-  uint32_t threads = 0;         // ATen's threads per session; 0: one per core.
+  std::string device = "auto";      // "auto", "cuda", "cpu"
+  uint32_t devices = 1;             // Logical devices; only with the CPU.
+  uint64_t memory_limit_bytes = 0;  // Of each session on each device; 0: none.
+  uint32_t threads = 0;             // ATen's threads per session; 0: one per core.
   std::string bind_address = "127.0.0.1";
   uint16_t port = 9720;     // 0: the system picks one.
   std::string io = "auto";  // "auto", "io_uring", "epoll"

@@ -27,7 +27,8 @@ void ThreadExecutor::submit(std::unique_ptr<Run> run) {
     }
     threaded_ = true;
   }
-  Lane& lane = lanes_[run->stream % kThreadsMax];
+  const auto known = lane_of_stream_.try_emplace(run->stream, lane_of_stream_.size() % kThreadsMax);
+  Lane& lane = lanes_[known.first->second];
   std::unique_lock lock(mutex_);
   completed_.wait(lock, [&lane] { return lane.queue.size() < kRunsQueuedMax; });
   lane.queue.push_back(std::move(run));

@@ -48,6 +48,7 @@ class ThreadExecutor final : public Executor {
   const std::function<void()> prepare_thread_;
   std::optional<uint32_t> only_stream_;  // Decode thread's, as is threaded_.
   bool threaded_ = false;
+  std::map<uint32_t, size_t> lane_of_stream_;  // In the order of their first use. Decode thread's.
 
   std::mutex mutex_;  // Guards what follows.
   std::array<Lane, kThreadsMax> lanes_;

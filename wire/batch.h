@@ -42,8 +42,8 @@ enum class Command : uint32_t {
                          // (a batch starts on its frame header's stream).
   kForgetTemplates = 6,  // Numbering starts anew after this record. Only as a batch's last record.
   kResize = 7,           // handles: 1. immediates: u64 size_bytes. Keeps the common prefix.
-  kMemory = 8,           // immediates: u64 request, u32 device. Replies with values: allocated
-                         // bytes, peak bytes, free bytes, total bytes.
+  kMemory = 8,           // immediates: u64 request, u32 device. Replies when all before it on every
+                         // stream is done, with twelve values: docs/protocol.md.
   kRecordEvent = 9,  // handles: 1, an event; new, or recorded anew. It is reached when all before
                      // it on this stream is done.
   kWaitEvent = 10,   // handles: 1, an event. Later records of this stream run once it is reached.

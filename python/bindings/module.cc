@@ -131,6 +131,11 @@ py::dict stop_trace() {
   });
 }
 
+rgpu::backend::Generator& generator_of(int device) {
+  rgpu::backend::check_device(device);
+  return rgpu::backend::generator_for(nullptr, static_cast<c10::DeviceIndex>(device));
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -148,12 +153,12 @@ PYBIND11_MODULE(_C, m) {
     Client::get().close();
   });
   m.def("connected", [] { return Client::get().connected(); });
-  m.def("synchronize", [] { translated([] { rgpu::backend::synchronize_device(); }); });
+  m.def("synchronize", [] { translated([] { rgpu::backend::synchronize_devices(); }); });
   m.def("device_count", [] { return translated([] { return Client::get().device_count(); }); });
   m.def("current_device", [] { return static_cast<int>(rgpu::backend::current_device()); });
-  m.def("set_device", [](int index) {
-    translated([&] { rgpu::backend::set_current_device(static_cast<c10::DeviceIndex>(index)); });
-  });
+  m.def("set_device",
+        [](int index) { translated([&] { rgpu::backend::set_current_device(index); }); });
+  m.def("check_device", [](int index) { translated([&] { rgpu::backend::check_device(index); }); });
   m.def("server", &server);
   m.def("stats", &stats);
   m.def("waits", &waits);
@@ -161,13 +166,14 @@ PYBIND11_MODULE(_C, m) {
   m.def("stop_trace", &stop_trace);
   m.def("reset_waits", [] { Client::get().reset_wait_sites(); });
   m.def("flush_policy", [] { return Client::get().flush_policy(); });
-  m.def("get_rng_state", [] {
-    return translated([] { return at::Tensor(rgpu::backend::default_generator(0).get_state()); });
+  m.def("get_rng_state", [](int device) {
+    return translated([&] { return at::Tensor(generator_of(device).get_state()); });
   });
-  m.def("set_rng_state", [](const at::Tensor& state) {
-    translated(
-        [&] { rgpu::backend::generator_for(nullptr).set_state(*state.unsafeGetTensorImpl()); });
+  m.def("set_rng_state", [](const at::Tensor& state, int device) {
+    translated([&] { generator_of(device).set_state(*state.unsafeGetTensorImpl()); });
   });
+  m.def("manual_seed_all",
+        [](uint64_t seed) { translated([&] { rgpu::backend::seed_default_generators(seed); }); });
   m.def("set_flush_policy",
         [](const std::string& name) { translated([&] { Client::get().set_flush_policy(name); }); });
 }

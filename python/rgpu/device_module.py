@@ -5,12 +5,26 @@ Threading: every function may be called from any thread; the current device is a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import torch
 
 from rgpu import _C
+from rgpu.memory import (  # noqa: F401 - torch.rgpu has them, as torch.cuda does
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_peak_memory_stats,
+)
 
 _PRIVATE_USE_1 = 20  # c10::DeviceType's number.
 _initialized = True  # Activation checkpointing restores the random state only if this is set.
@@ -21,7 +35,9 @@ class DeviceProperties(NamedTuple):
 
     name: str
     total_memory: int
-    """Bytes; 0 where the server does not know."""
+    """Bytes a session may use; 0 where the server does not know."""
+    multi_processor_count: int = 1
+    """1 where the server does not know."""
 
 
 def _index(device: Any = None) -> int:
@@ -33,6 +49,14 @@ def _index(device: Any = None) -> int:
     if parsed.type != "rgpu":
         raise ValueError(f"expected an rgpu device, but got {parsed}")
     return current_device() if parsed.index is None else parsed.index
+
+
+def _existing_index(device: Any = None) -> int:
+    """As :func:`_index`; an error where the server lacks it. Waits at most once a session."""
+    index = _index(device)
+    if index != 0:
+        _C.check_device(index)
+    return index
 
 
 def init() -> None:
@@ -87,19 +111,30 @@ class device:  # noqa: N801 - PyTorch's name
         set_device(self.prev_idx)
 
 
+class device_of(device):  # noqa: N801 - PyTorch's name
+    """Context manager: the current device is that of a tensor or storage, if it is one of ours."""
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__(obj.device.index if obj.device.type == "rgpu" else None)
+
+
 def synchronize(device: Any = None) -> None:
-    """Wait until the server has done everything issued so far; raises what failed meanwhile."""
-    del device
+    """Wait until the server has done everything issued so far; raises what failed meanwhile.
+
+    ``device`` must exist, but all devices are waited for.
+    """
+    _existing_index(device)
     _C.synchronize()
+
+
+def can_device_access_peer(device: Any, peer_device: Any) -> bool:
+    """Whether the server copies between the two devices itself; it does between any two."""
+    return _existing_index(device) != _existing_index(peer_device)
 
 
 def get_device_properties(device: Any = None) -> DeviceProperties:
     """Name and memory of one device. Waits at most once a session."""
-    devices = _C.server()["devices"]
-    index = _index(device)
-    if not 0 <= index < len(devices):
-        raise ValueError(f"rgpu:{index} does not exist: the server has {len(devices)} device(s)")
-    return DeviceProperties(*devices[index])
+    return DeviceProperties(*_C.server()["devices"][_existing_index(device)])
 
 
 def get_device_name(device: Any = None) -> str:
@@ -107,26 +142,32 @@ def get_device_name(device: Any = None) -> str:
     return get_device_properties(device).name
 
 
-# Random state: a Philox seed and offset, kept here; no message is sent for any of these.
+# Random state: a Philox seed and offset a device, kept here; no message is sent for any of these,
+# and the server is asked at most once how many devices it has.
 
 
 def manual_seed(seed: int) -> None:
     """Seed the current device's default generator."""
-    _C.set_rng_state(_seed_state(seed))
+    set_rng_state(_seed_state(seed))
 
 
 def manual_seed_all(seed: int) -> None:
     """Seed the default generators of all devices."""
-    manual_seed(seed)
+    _C.manual_seed_all(int(seed) & 0xFFFFFFFFFFFFFFFF)
 
 
 def seed() -> None:
-    """Seed the default generator from the machine's entropy."""
-    manual_seed(torch.seed())
+    """Seed the current device's default generator from the machine's entropy."""
+    manual_seed(int.from_bytes(os.urandom(8), "little"))
+
+
+def seed_all() -> None:
+    """Seed the default generators of all devices, alike, from the machine's entropy."""
+    manual_seed_all(int.from_bytes(os.urandom(8), "little"))
 
 
 def initial_seed() -> int:
-    """The default generator's seed."""
+    """The seed of the current device's default generator."""
     return int.from_bytes(bytes(get_rng_state()[:8].tolist()), "little")
 
 
@@ -136,26 +177,24 @@ def _seed_state(seed: int) -> torch.Tensor:
 
 
 def get_rng_state(device: Any = None) -> torch.Tensor:
-    """The default generator's state: uint8[16] on the CPU."""
-    del device
-    return _C.get_rng_state()
+    """The state of a device's default generator: uint8[16] on the CPU."""
+    return _C.get_rng_state(_index(device))
 
 
 def set_rng_state(new_state: torch.Tensor, device: Any = None) -> None:
     """Set what :func:`get_rng_state` returned."""
-    del device
-    _C.set_rng_state(new_state.cpu().contiguous())
+    _C.set_rng_state(new_state.cpu().contiguous(), _index(device))
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
     """The states of all devices' default generators."""
-    return [get_rng_state()]
+    return [get_rng_state(index) for index in range(max(1, device_count()))]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
     """Set what :func:`get_rng_state_all` returned."""
-    for state in new_states:
-        set_rng_state(state)
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
 
 
 # Numbers formats
@@ -172,38 +211,6 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
     return True
 
 
-# Memory, as the server counts it. Each is one wait.
-
-
-def memory_stats(device: Any = None) -> dict[str, int]:
-    """Allocated bytes of this session on the server, with PyTorch's keys."""
-    return dict(torch.accelerator.memory_stats(torch.device("rgpu", _index(device))))
-
-
-def memory_allocated(device: Any = None) -> int:
-    """Bytes this session's tensors hold on the server."""
-    return memory_stats(device).get("allocated_bytes.all.current", 0)
-
-
-def max_memory_allocated(device: Any = None) -> int:
-    """The most bytes this session's tensors have held."""
-    return memory_stats(device).get("allocated_bytes.all.peak", 0)
-
-
-def memory_reserved(device: Any = None) -> int:
-    """As :func:`memory_allocated`: the server's allocator is not the session's own."""
-    return memory_allocated(device)
-
-
-def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Free and total bytes of the device."""
-    return torch.accelerator.get_memory_info(torch.device("rgpu", _index(device)))
-
-
-def empty_cache() -> None:
-    """Do nothing: what is freed here is freed on the server."""
-
-
 # Streams and events: PyTorch's own classes, over the device guard. Recording and waiting for events
 # are records like ops; query() asks the server beside the program and says no until it answered.
 
@@ -212,20 +219,26 @@ Event = torch.Event
 
 
 class StreamContext:
-    """Context manager: the calling thread's ops inside go to ``stream``, if it is not None."""
+    """Context manager: the calling thread's ops inside go to ``stream``, if it is not None.
+
+    Inside, the stream's device is the current one.
+    """
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
         self._before: torch.Stream | None = None
+        self._device = 0
 
     def __enter__(self) -> None:
         if self.stream is not None:
-            self._before = current_stream()
+            self._device = current_device()
+            self._before = current_stream(self.stream.device)
             set_stream(self.stream)
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
             set_stream(self._before)
+            set_device(self._device)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
@@ -234,16 +247,18 @@ def stream(stream: torch.Stream | None) -> StreamContext:
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make ``stream`` the calling thread's current one; None changes nothing."""
+    """Make ``stream``, and its device, the calling thread's current one; None changes nothing."""
     if stream is not None:
+        set_device(stream.device)
         torch.accelerator.set_stream(stream)
 
 
 def current_stream(device: Any = None) -> torch.Stream:
-    """The calling thread's current stream."""
+    """The calling thread's current stream on a device."""
     return torch.accelerator.current_stream(torch.device("rgpu", _index(device)))
 
 
 def default_stream(device: Any = None) -> torch.Stream:
     """The device's default stream."""
-    return torch.Stream(stream_id=0, device_index=_index(device), device_type=_PRIVATE_USE_1)
+    index = _existing_index(device)
+    return torch.Stream(stream_id=0, device_index=index, device_type=_PRIVATE_USE_1)

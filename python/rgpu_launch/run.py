@@ -24,7 +24,7 @@ _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # The options that do not go with every way to a server.
 _GOES_WITH = {
     **dict.fromkeys(("rtt_ms", "mbit"), ("local",)),
-    **dict.fromkeys(("device", "threads", "verbose"), ("local", "host")),
+    **dict.fromkeys(("device", "devices", "threads", "memory_limit", "verbose"), ("local", "host")),
     **dict.fromkeys(ssh_server.OPTIONS, ("host",)),
 }
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # As a shell has it.
@@ -47,7 +47,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     link.add_argument("--mbit", type=float, metavar="N", help="rate to emulate, each direction")
     server = parser.add_argument_group("the private server (with --local or --host)")
     server.add_argument("--device", choices=["auto", "cuda", "cpu"], help="default: auto")
+    server.add_argument("--devices", type=int, metavar="N", help="with the CPU: how many it has")
     server.add_argument("--threads", type=int, metavar="N", help="its threads a kernel")
+    server.add_argument("--memory-limit", metavar="SIZE", help="of tensors on each device: 512M")
     server.add_argument(
         "--verbose", action="store_true", default=None, help="show its log on stderr"
     )
@@ -82,8 +84,9 @@ def _wrong_value(options: argparse.Namespace) -> str | None:
     for name in ("rtt_ms", "mbit"):
         if (getattr(options, name) or 0) < 0:
             return f"--{name.replace('_', '-')} is negative"
-    if options.threads is not None and options.threads < 1:
-        return "--threads is at least 1"
+    for name in ("devices", "threads"):
+        if getattr(options, name) is not None and getattr(options, name) < 1:
+            return f"--{name} is at least 1"
     return ssh_server.check_arguments(options) if options.host is not None else None
 
 
@@ -103,7 +106,13 @@ def _server(options: argparse.Namespace) -> Iterator[str]:
             return services.enter_context(service).address
 
         address = keep(
-            start_opserver(options.device or "auto", options.threads, verbose=bool(options.verbose))
+            start_opserver(
+                options.device or "auto",
+                options.threads,
+                devices=options.devices,
+                memory_limit=options.memory_limit,
+                verbose=bool(options.verbose),
+            )
         )
         if options.rtt_ms or options.mbit:
             address = keep(

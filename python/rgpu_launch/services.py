@@ -169,14 +169,38 @@ class Service:
         self.stop()
 
 
+def opserver_options(
+    *,
+    device: str | None = None,
+    threads: int | None = None,
+    devices: int | None = None,
+    memory_limit: str | None = None,
+) -> list[str]:
+    """What rgpu-opserver is told; None leaves a thing to it."""
+    given = {
+        "--device": device or "auto",
+        "--threads": threads,
+        "--devices": devices,
+        "--memory-limit": memory_limit,
+    }
+    return [
+        word for name, value in given.items() if value is not None for word in (name, str(value))
+    ]
+
+
 def start_opserver(
-    device: str = "auto", threads: int | None = None, *, verbose: bool = False
+    device: str = "auto",
+    threads: int | None = None,
+    *,
+    devices: int | None = None,
+    memory_limit: str | None = None,
+    verbose: bool = False,
 ) -> Service:
-    """Start a server on a free port; `threads` None leaves their number to it."""
-    arguments = ["--port", "0", "--device", device]
-    if threads is not None:
-        arguments += ["--threads", str(threads)]
-    return _start("rgpu-opserver", arguments, verbose=verbose)
+    """Start a server on a free port; None leaves a thing to it."""
+    options = opserver_options(
+        device=device, threads=threads, devices=devices, memory_limit=memory_limit
+    )
+    return _start("rgpu-opserver", ["--port", "0", *options], verbose=verbose)
 
 
 def start_relay(to: str, *, rtt_ms: float = 0, mbit: float = 0, verbose: bool = False) -> Service:

@@ -1,4 +1,4 @@
-// AcceleratorExecutor: one client stream is one stream of PyTorch's pool.
+// AcceleratorExecutor: one client stream is one stream of PyTorch's pool of the stream's device.
 //
 // Device-generic: it knows c10's guard, Stream and Event, and no vendor's header. Runs are launched
 // from the decode thread; the device orders them.
@@ -20,9 +20,9 @@ namespace rgpu::server {
 
 class AcceleratorExecutor final : public Executor {
  public:
-  explicit AcceleratorExecutor(c10::Device device) : device_(device), guard_(device.type()) {}
+  explicit AcceleratorExecutor(c10::DeviceType type) : guard_(type) {}
   void submit(std::unique_ptr<Run> run) override;
-  void drain() override { guard_.synchronizeDevice(device_.index()); }
+  void drain() override;  // The devices that were used.
 
  private:
   struct Lane {
@@ -33,7 +33,6 @@ class AcceleratorExecutor final : public Executor {
   };
   Lane& lane_of(uint32_t stream);
 
-  const c10::Device device_;
   const c10::impl::VirtualGuardImpl guard_;
   std::map<uint32_t, Lane> lanes_;
 };

@@ -6,6 +6,7 @@
 
 #include "wire/limits.h"
 #include "wire/op_template.h"
+#include "wire/stream.h"
 
 namespace rgpu::server {
 namespace {
@@ -42,16 +43,15 @@ Status is_event(wire::Handle handle) {
 }  // namespace
 
 BatchDecoder::BatchDecoder(EngineState& state, Executor& executor)
-    : state_(state), executor_(executor), queued_bytes_(kQueuedSizeBytesMax) {
-  if (!state_.device.is_cpu()) {
-    device_events_ = std::make_unique<DeviceEvents>(state_.device, state_.context.sink, progress_);
-  }
-}
+    : state_(state), executor_(executor), queued_bytes_(kQueuedSizeBytesMax) {}
 
 void BatchDecoder::decode(std::unique_ptr<IncomingBatch> batch) {
   if (state_.ended) return;
   const uint64_t sequence = batch->sequence;
-  set_stream(batch->stream);
+  if (Status status = set_stream(batch->stream); !status.ok()) {
+    end_session(status, sequence);
+    return;
+  }
   next_segment_ = 0;
   progress_.open(sequence);
   queued_bytes_.add(batch->size_bytes);
@@ -64,9 +64,12 @@ void BatchDecoder::decode(std::unique_ptr<IncomingBatch> batch) {
   Status status = decode_records(*batch_);
   submit_run(status.ok());
   batch_.reset();
-  if (!status.ok() && !state_.ended.exchange(true)) {
-    state_.context.sink.failed(status.with_context("batch " + std::to_string(sequence)));
-  }
+  if (!status.ok()) end_session(status, sequence);
+}
+
+void BatchDecoder::end_session(const Status& reason, uint64_t sequence) {
+  if (state_.ended.exchange(true)) return;
+  state_.context.sink.failed(reason.with_context("batch " + std::to_string(sequence)));
 }
 
 void BatchDecoder::start_run() {
@@ -77,12 +80,22 @@ void BatchDecoder::start_run() {
   run_->plans = plans_;
   std::unique_ptr<StreamRunner>& runner = runners_[stream_];
   if (!runner) {
-    runner = std::make_unique<StreamRunner>(state_, progress_, device_events_.get(), stream_);
+    runner = std::make_unique<StreamRunner>(state_, progress_, device_events(), stream_);
     if (several_streams_ && stream_ != first_stream_ && untracked_run_id_ != 0) {
       run_after({first_stream_, untracked_run_id_});
     }
   }
   run_->runner = runner.get();
+}
+
+DeviceEvents* BatchDecoder::device_events() {
+  if (state_.on_cpu()) return nullptr;
+  const uint32_t device = wire::device_of_stream(stream_);
+  std::unique_ptr<DeviceEvents>& events = device_events_[device];
+  if (!events) {
+    events = std::make_unique<DeviceEvents>(state_.device(device), state_.context.sink, progress_);
+  }
+  return events.get();
 }
 
 void BatchDecoder::submit_run(bool is_last) {
@@ -98,12 +111,19 @@ void BatchDecoder::cut_run() {
 
 // ---- Streams ------------------------------------------------------------------------------------
 
-void BatchDecoder::set_stream(uint32_t stream) {
+Status BatchDecoder::set_stream(uint32_t stream) {
+  const size_t devices = state_.ledgers.size();
+  if (wire::device_of_stream(stream) >= devices) {
+    return invalid("stream " + std::to_string(stream) + " is one of device " +
+                   std::to_string(wire::device_of_stream(stream)) + ", but the server has " +
+                   std::to_string(devices) + (devices == 1 ? " device" : " devices"));
+  }
   stream_ = stream;
   if (last_run_id_ == 0) first_stream_ = stream;
-  if (several_streams_ || stream == first_stream_) return;
+  if (several_streams_ || stream == first_stream_) return {};
   several_streams_ = true;
   untracked_run_id_ = last_run_id_;
+  return {};
 }
 
 void BatchDecoder::run_after(const Slot::Use& use) {
@@ -159,7 +179,9 @@ Status BatchDecoder::decode_records(IncomingBatch& batch) {
 }
 
 Status BatchDecoder::decode_record(IncomingBatch& batch, wire::BatchReader::Record record) {
-  if (several_streams_ && record.number == number(Command::kSync)) {
+  // What all streams hold is known when all have done what came before, too.
+  if (several_streams_ &&
+      (record.number == number(Command::kSync) || record.number == number(Command::kMemory))) {
     submit_run(false);
     executor_.drain();
     start_run();
@@ -187,7 +209,7 @@ Status BatchDecoder::define_templates(wire::BatchReader& reader) {
   for (uint32_t i = 0; i < count; ++i) {
     const Result<wire::OpTemplate> op = wire::decode_op_template(reader.template_bytes(i));
     if (!op) return op.error().with_context("template " + std::to_string(plans_->size()));
-    auto plan = make_op_plan(*op, {geometries_, state_.device.type(), client_torch_version_});
+    auto plan = make_op_plan(*op, {geometries_, state_.device_type, client_torch_version_});
     if (!plan) return plan.error();
     plans_->push_back(*std::move(plan));
   }
@@ -196,7 +218,7 @@ Status BatchDecoder::define_templates(wire::BatchReader& reader) {
 
 Status BatchDecoder::add_new_handle(wire::Handle handle) {
   if (handles_.size() >= limits::kLiveHandlesMax) return invalid("too many live handles");
-  SlotPtr slot = c10::make_intrusive<Slot>(stream_, state_.ledger);
+  SlotPtr slot = c10::make_intrusive<Slot>(stream_, state_.ledger_of(stream_));
   if (!handles_.insert(handle, slot)) {
     return invalid("handle " + std::to_string(handle) + " is in use already");
   }
@@ -262,12 +284,11 @@ Status BatchDecoder::decode_command(IncomingBatch& batch, uint32_t number, Step&
 Status BatchDecoder::decode_stream(const Step& step) {
   uint32_t stream = 0;
   std::memcpy(&stream, step.immediates, sizeof stream);
-  if (stream >= limits::kStreamsMax) return invalid("a stream over the limit");
   if (stream == stream_) return {};
   submit_run(false);
-  set_stream(stream);
+  const Status status = set_stream(stream);
   start_run();
-  return {};
+  return status;
 }
 
 // ---- Events -------------------------------------------------------------------------------------

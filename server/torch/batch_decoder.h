@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -42,7 +43,10 @@ class BatchDecoder {
   // The run being filled uses `slot`: notes which runs of other streams must be done before.
   void note_use(Slot& slot, bool writes);
   void run_after(const Slot::Use& use);
-  void set_stream(uint32_t stream);
+  // Fails for a stream of a device that is not there.
+  [[nodiscard]] Status set_stream(uint32_t stream);
+  [[nodiscard]] DeviceEvents* device_events();  // Of the stream's device; null on the CPU.
+  void end_session(const Status& reason, uint64_t sequence);
   void start_run();
   void submit_run(bool is_last);
   void cut_run();  // What follows in the batch is another run.
@@ -54,7 +58,7 @@ class BatchDecoder {
   HandleTable handles_;
   std::shared_ptr<OpPlans> plans_ = std::make_shared<OpPlans>();
   Progress progress_;
-  std::unique_ptr<DeviceEvents> device_events_;  // Of an accelerator.
+  std::map<uint32_t, std::unique_ptr<DeviceEvents>> device_events_;  // By an accelerator's index.
   QueuedBytes queued_bytes_;
   std::unordered_map<uint32_t, std::unique_ptr<StreamRunner>> runners_;
   std::shared_ptr<IncomingBatch> batch_;  // The one being decoded,

@@ -11,12 +11,14 @@
 namespace rgpu::server {
 namespace {
 
-// An eighth of the machine at most: what is kept is missing elsewhere.
-size_t kept_size_bytes_max() {
-  const auto physical_bytes =
+size_t physical_size_bytes() {
+  static const size_t size_bytes =
       static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  return std::min(size_t{1} << 30, physical_bytes / 8);
+  return size_bytes;
 }
+
+// An eighth of the machine at most: what is kept is missing elsewhere.
+size_t kept_size_bytes_max() { return std::min(size_t{1} << 30, physical_size_bytes() / 8); }
 
 BlockCache& blocks() {
   static auto* const cache = new BlockCache(kept_size_bytes_max());  // Leaked: outlives its blocks.
@@ -27,7 +29,8 @@ class CpuAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t size_bytes) override {
     if (size_bytes >= BlockCache::kBlockSizeBytesMin) {
-      void* block = blocks().take(size_bytes);
+      // Some systems promise more memory than there is, and kill who then uses it.
+      void* block = size_bytes > physical_size_bytes() ? nullptr : blocks().take(size_bytes);
       TORCH_CHECK_WITH(OutOfMemoryError, block != nullptr,
                        "DefaultCPUAllocator: can't allocate memory: you tried to allocate ",
                        size_bytes, " bytes.");
@@ -37,7 +40,11 @@ class CpuAllocator final : public c10::Allocator {
       return small_.allocate(size_bytes);
     } catch (const c10::Error&) {
       blocks().trim();
+    }
+    try {
       return small_.allocate(size_bytes);
+    } catch (const c10::Error& error) {  // PyTorch's own is of no particular type.
+      TORCH_CHECK_WITH(OutOfMemoryError, false, error.what_without_backtrace());
     }
   }
   // For memory without a DataPtr (oneDNN's), which may be of either kind.
@@ -68,5 +75,7 @@ c10::Allocator* cpu_allocator() {
 void use_cpu_allocator() { c10::SetCPUAllocator(cpu_allocator(), /*priority=*/1); }
 
 size_t kept_cpu_size_bytes() { return blocks().kept_size_bytes(); }
+
+void empty_cpu_cache() { blocks().trim(); }
 
 }  // namespace rgpu::server

@@ -17,5 +17,6 @@ namespace rgpu::server {
 // From now on PyTorch's CPU tensors are allocated by it too.
 void use_cpu_allocator();
 [[nodiscard]] size_t kept_cpu_size_bytes();
+void empty_cpu_cache();
 
 }  // namespace rgpu::server

@@ -6,6 +6,7 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -52,27 +53,41 @@ uint64_t available_host_bytes() {
 MemoryFigures memory_figures(c10::Device device) {
   if (device.is_cpu()) {
     const auto pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
-    return {available_host_bytes() + kept_cpu_size_bytes(),
-            pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE))};
+    const uint64_t kept_bytes = kept_cpu_size_bytes();
+    return {available_host_bytes() + kept_bytes,
+            pages * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)), kept_bytes};
   }
   try {
     auto* allocator = static_cast<c10::DeviceAllocator*>(c10::GetAllocator(device.type()));
     const auto [free_bytes, total_bytes] = allocator->getMemoryInfo(device.index());
-    return {free_bytes, total_bytes};
+    const auto stats = allocator->getDeviceStats(device.index());
+    const int64_t kept_bytes = stats.reserved_bytes[0].current - stats.allocated_bytes[0].current;
+    return {free_bytes, total_bytes, static_cast<uint64_t>(std::max<int64_t>(0, kept_bytes))};
   } catch (const c10::Error&) {
     return {};  // Not every accelerator's allocator can say.
   }
 }
 
-std::vector<wire::DeviceInfo> device_infos(c10::DeviceType type, uint32_t count) {
+std::vector<wire::DeviceInfo> device_infos(c10::DeviceType type, uint32_t count,
+                                           uint64_t memory_limit_bytes) {
   std::vector<wire::DeviceInfo> infos;
   for (uint32_t index = 0; index < count; ++index) {
     const c10::Device device(type, type == c10::DeviceType::CPU
                                        ? c10::DeviceIndex{-1}
                                        : static_cast<c10::DeviceIndex>(index));
-    infos.push_back({device.str(), memory_figures(device).total_bytes});
+    const uint64_t total_bytes = memory_figures(device).total_bytes;
+    const bool limited = memory_limit_bytes != 0 && memory_limit_bytes < total_bytes;
+    infos.push_back({device.str(), limited ? memory_limit_bytes : total_bytes});
   }
   return infos;
+}
+
+void empty_cache(c10::DeviceType type) {
+  if (type == c10::DeviceType::CPU) {
+    empty_cpu_cache();
+  } else {
+    static_cast<c10::DeviceAllocator*>(c10::GetAllocator(type))->emptyCache();
+  }
 }
 
 Segment make_segment(uint64_t size_bytes) {

@@ -20,9 +20,14 @@ namespace rgpu::server {
 struct MemoryFigures {
   uint64_t free_bytes = 0;
   uint64_t total_bytes = 0;
+  uint64_t kept_bytes = 0;  // Freed, and kept for the next allocation. The CPU's devices share it.
 };
 [[nodiscard]] MemoryFigures memory_figures(c10::Device device);
-[[nodiscard]] std::vector<wire::DeviceInfo> device_infos(c10::DeviceType type, uint32_t count);
+// `memory_limit_bytes` 0: none.
+[[nodiscard]] std::vector<wire::DeviceInfo> device_infos(c10::DeviceType type, uint32_t count,
+                                                         uint64_t memory_limit_bytes);
+// Gives back what the process keeps of freed memory, on all devices.
+void empty_cache(c10::DeviceType type);
 
 // Host memory for a payload on its way in, such that adopt_segment() can make it a storage.
 [[nodiscard]] Segment make_segment(uint64_t size_bytes);

@@ -105,25 +105,9 @@ Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& re
   }
   Status status;
   try {
-    status = build_stack(record);
-    if (status.ok() && plan.takes_host_batch_sizes && !state_.device.is_cpu()) {
-      stack_[1] = stack_[1].toTensor().cpu();
-    }
-    if (status.ok()) {
-      if (plan.builtin == OpPlan::Builtin::kGraphBackward) {
-        call_graph_backward(record);
-      } else {
-        call_seeded(plan);
-      }
-      wire::Reply reply;
-      bind_results(record, plan.replies ? &reply : nullptr);
-      if (plan.replies) {
-        std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
-        replies.push_back({std::move(reply), {}, nullptr});
-      }
-    }
+    status = run(record, replies);
   } catch (...) {
-    fail(record, to_remote_error(std::current_exception()), replies);
+    fail(record, to_remote_error(std::current_exception(), ledger_), replies);
   }
   if (plan.any_written) recheck_written(record);
   stack_.clear();
@@ -131,6 +115,46 @@ Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& re
   results_.clear();
   crash_report::note_op(nullptr);
   return status;
+}
+
+Status OpLauncher::run(const OpRecord& record, std::vector<OutgoingReply>& replies) {
+  const OpPlan& plan = *record.plan;
+  if (plan.builtin > OpPlan::Builtin::kGraphBackward) {
+    run_memory_builtin(plan);
+    return {};
+  }
+  MemoryLedger::Reservation room = ledger_.reserve(plan.new_size_bytes);
+  RGPU_RETURN_IF_ERROR(build_stack(record));
+  if (plan.takes_host_batch_sizes && !state_.on_cpu()) stack_[1] = stack_[1].toTensor().cpu();
+  if (plan.builtin == OpPlan::Builtin::kGraphBackward) {
+    call_graph_backward(record);
+  } else {
+    call_seeded(plan);
+  }
+  room.release();
+  wire::Reply reply;
+  bind_results(record, plan.replies ? &reply : nullptr);
+  if (plan.replies) {
+    std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
+    replies.push_back({std::move(reply), {}, nullptr});
+  }
+  return {};
+}
+
+void OpLauncher::run_memory_builtin(const OpPlan& plan) {
+  switch (plan.builtin) {
+    case OpPlan::Builtin::kEmptyCache:
+      empty_cache(state_.device_type);
+      return;
+    case OpPlan::Builtin::kResetPeakMemory:
+      ledger_.reset_peak();
+      return;
+    case OpPlan::Builtin::kResetTotalMemory:
+      ledger_.reset_totals();
+      return;
+    default:
+      return;
+  }
 }
 
 // ---- Failure ------------------------------------------------------------------------------------
@@ -144,9 +168,24 @@ bool OpLauncher::skip(const OpRecord& record, std::vector<OutgoingReply>& replie
     fail(record, *plan.refusal, replies);
     return true;
   }
+  poison = placed(poison, record);
   poison_all(record, poison);
   if (plan.replies) reply_failed(record, *poison, replies);
   return true;
+}
+
+PoisonPtr OpLauncher::placed(const PoisonPtr& poison, const OpRecord& record) {
+  const OpPlan& plan = *record.plan;
+  if (!poison->is_unplaced) return poison;
+  wire::RemoteError error = poison->error;
+  error.message += "\n  needed by " + plan.full_name + "(" + arguments_text(plan) + ")";
+  error.location = record.location;
+  const auto located = std::make_shared<Poison>(std::move(error));
+  if (!poison->reported.exchange(true)) state_.errors.add(located);
+  for (uint32_t i = 0; i < plan.input_count; ++i) {
+    if (record.handles[i]->poison == poison) record.handles[i]->poison = located;
+  }
+  return located;
 }
 
 void OpLauncher::reply_failed(const OpRecord& record, Poison& poison,
@@ -318,10 +357,10 @@ void OpLauncher::call_seeded(const OpPlan& plan) {
     return;
   }
   const std::lock_guard lock(state_.random_mutex);
-  at::Generator generator = at::globalContext().defaultGenerator(state_.device);
+  at::Generator generator = at::globalContext().defaultGenerator(device_);
   {
     const std::lock_guard generator_lock(generator.mutex());
-    if (state_.device.is_cpu()) {
+    if (state_.on_cpu()) {
       // The first draw after seeding is then the one PyTorch's own CPU device makes.
       generator.set_current_seed(offset_ == 0 ? seed_ : mix(seed_ ^ mix(offset_)));
     } else {
@@ -398,9 +437,9 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
     if (output.kind == OutputKind::kAlias || output.kind == OutputKind::kNone) continue;
     Slot& slot = *record.handles[next++];
     if (output.kind == OutputKind::kOpaque && !is_as_promised(results_[i], *output.geometry)) {
-      slot.opaque = true;
-      slot.opaque_tensor = std::move(results_[i]);
+      slot.set_opaque(std::move(results_[i]));
     } else if (output.kind == OutputKind::kUnknown) {
+      (void)ledger_.reserve(results_[i].nbytes());  // Only now it is known.
       reply->metas.push_back(bind_unknown(std::move(results_[i]), slot));
     } else {
       // A kept graph holds its outputs, which is one more owner; more than that saved the result.

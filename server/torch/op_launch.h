@@ -28,7 +28,11 @@ struct OpRecord {
 
 class OpLauncher {
  public:
-  OpLauncher(EngineState& state, uint32_t stream) : state_(state), stream_(stream) {}
+  OpLauncher(EngineState& state, uint32_t stream)
+      : state_(state),
+        stream_(stream),
+        device_(state.device(wire::device_of_stream(stream))),
+        ledger_(state.ledger_of(stream)) {}
   // Appends the record's reply, if it has one.
   [[nodiscard]] Status launch(const OpRecord& record, std::vector<OutgoingReply>& replies);
 
@@ -37,6 +41,8 @@ class OpLauncher {
 
   static void reply_failed(const OpRecord& record, Poison& poison,
                            std::vector<OutgoingReply>& replies);
+  // An allocation's error has no program line of its own: it gets the first op's that needs it.
+  [[nodiscard]] PoisonPtr placed(const PoisonPtr& poison, const OpRecord& record);
   [[nodiscard]] bool skip(const OpRecord& record, std::vector<OutgoingReply>& replies);
   [[nodiscard]] Status build_stack(const OpRecord& record);
   [[nodiscard]] Status push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates);
@@ -44,6 +50,9 @@ class OpLauncher {
                                          Immediates& immediates);
   [[nodiscard]] Status push_tensor_list(const ArgPlan& arg, const OpRecord& record,
                                         Immediates& immediates);
+  // What the op is called for: its results, or the builtin's effect.
+  [[nodiscard]] Status run(const OpRecord& record, std::vector<OutgoingReply>& replies);
+  void run_memory_builtin(const OpPlan& plan);
   void call(const OpPlan& plan);
   void call_seeded(const OpPlan& plan);
   void call_graph_backward(const OpRecord& record);
@@ -54,6 +63,8 @@ class OpLauncher {
 
   EngineState& state_;
   const uint32_t stream_;
+  const c10::Device device_;
+  MemoryLedger& ledger_;
   torch::jit::Stack stack_;
   std::vector<at::Tensor> leaves_;  // Of the record that runs, if it keeps its graph.
   std::vector<at::Tensor> results_;

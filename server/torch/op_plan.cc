@@ -6,6 +6,8 @@
 #include <torch/version.h>
 #include <xxhash.h>
 
+#include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "server/torch/op_policy.h"
@@ -172,6 +174,10 @@ class Planner {
       Result<GeometryPtr> geometry = context_.geometries.intern(output.meta);
       if (!geometry) return geometry.error().with_context("output " + std::to_string(i));
       plan_.outputs.back().geometry = *std::move(geometry);
+      if (output.kind != OutputKind::kNew) continue;
+      const Geometry& promised = *plan_.outputs.back().geometry;
+      const uint64_t size_bytes = static_cast<uint64_t>(promised.extent) * promised.itemsize_bytes;
+      plan_.new_size_bytes += std::min(size_bytes, UINT64_MAX - plan_.new_size_bytes);
     }
     return {};
   }
@@ -284,12 +290,23 @@ wire::RemoteError schema_differs(const wire::OpTemplate& op, const PlanContext& 
   return error;
 }
 
+OpPlan::Builtin memory_builtin(std::string_view name) {
+  if (name == "rgpu::empty_cache") return OpPlan::Builtin::kEmptyCache;
+  if (name == "rgpu::reset_peak_memory") return OpPlan::Builtin::kResetPeakMemory;
+  if (name == "rgpu::reset_total_memory") return OpPlan::Builtin::kResetTotalMemory;
+  return OpPlan::Builtin::kNone;
+}
+
 Status plan_call(const wire::OpTemplate& op, const PlanContext& context, OpPlan& plan) {
   Planner planner(op, context, plan);
   if (op.name == "rgpu::graph_backward") {
     plan.builtin = OpPlan::Builtin::kGraphBackward;
     RGPU_RETURN_IF_ERROR(planner.plan_graph_backward_args());
     return planner.plan_outputs();
+  }
+  if (plan.builtin = memory_builtin(op.name); plan.builtin != OpPlan::Builtin::kNone) {
+    if (op.args.empty() && op.outputs.empty() && !op.replies && !op.random) return {};
+    return invalid("neither arguments nor results belong to it");
   }
   RGPU_RETURN_IF_ERROR(check_namespace(op.name));
   plan.op = c10::Dispatcher::singleton().findSchema({op.name, op.overload});

@@ -59,7 +59,13 @@ struct OutputPlan {
 };
 
 struct OpPlan {
-  enum class Builtin : uint8_t { kNone, kGraphBackward };
+  enum class Builtin : uint8_t {
+    kNone,
+    kGraphBackward,
+    kEmptyCache,  // From here on: neither arguments nor results.
+    kResetPeakMemory,
+    kResetTotalMemory,
+  };
 
   std::string name;                                        // "aten::add"
   c10::ScalarType default_dtype = c10::ScalarType::Float;  // The program's, while the op runs.
@@ -76,6 +82,7 @@ struct OpPlan {
   uint32_t handle_count = 0;
   uint32_t input_count = 0;  // Handles that are inputs; the rest are new.
   uint32_t immediates_size_bytes = 0;
+  uint64_t new_size_bytes = 0;  // Of all kNew outputs.
   bool any_written = false;
   bool random = false;
   bool replies = false;

@@ -25,17 +25,7 @@ ErrorType type_of(const c10::Error& error) {
   return ErrorType::kRuntimeError;
 }
 
-void append(std::string& text, const ArgPlan& arg) {
-  if (arg.source == ArgPlan::Source::kTensor || arg.source == ArgPlan::Source::kHostScalar) {
-    if (!text.empty()) text += ", ";
-    text += arg.use.geometry->to_string();
-  }
-  for (const ArgPlan& item : arg.items) append(text, item);
-}
-
-}  // namespace
-
-wire::RemoteError to_remote_error(const std::exception_ptr& exception) {
+wire::RemoteError translated(const std::exception_ptr& exception) {
   wire::RemoteError error;
   try {
     std::rethrow_exception(exception);
@@ -49,6 +39,25 @@ wire::RemoteError to_remote_error(const std::exception_ptr& exception) {
     error.message = failure.what();
   } catch (...) {
     error.message = "an exception that is no std::exception";
+  }
+  return error;
+}
+
+void append(std::string& text, const ArgPlan& arg) {
+  if (arg.source == ArgPlan::Source::kTensor || arg.source == ArgPlan::Source::kHostScalar) {
+    if (!text.empty()) text += ", ";
+    text += arg.use.geometry->to_string();
+  }
+  for (const ArgPlan& item : arg.items) append(text, item);
+}
+
+}  // namespace
+
+wire::RemoteError to_remote_error(const std::exception_ptr& exception, MemoryLedger& ledger) {
+  wire::RemoteError error = translated(exception);
+  if (error.type == ErrorType::kOutOfMemoryError) {
+    ledger.note_out_of_memory();
+    error.message += " (" + ledger.in_use_text() + ")";
   }
   return error;
 }

@@ -12,8 +12,10 @@
 
 namespace rgpu::server {
 
-// The exception's type and message; code kDevice. For use in a handler's rethrow scope.
-[[nodiscard]] wire::RemoteError to_remote_error(const std::exception_ptr& exception);
+// The exception's type and message; code kDevice. For use in a handler's rethrow scope. Running out
+// of memory is noted in `ledger`, which says what is in use.
+[[nodiscard]] wire::RemoteError to_remote_error(const std::exception_ptr& exception,
+                                                MemoryLedger& ledger);
 // "float32[3, 3], int64[1]": every tensor argument of the plan, host scalars among them.
 [[nodiscard]] std::string arguments_text(const OpPlan& plan);
 

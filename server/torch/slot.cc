@@ -20,19 +20,18 @@ PoisonPtr ErrorLog::first_unreported() {
   return errors_.empty() ? nullptr : errors_.front();
 }
 
-void MemoryLedger::add(uint64_t size_bytes) noexcept {
-  const uint64_t current = current_.fetch_add(size_bytes) + size_bytes;
-  uint64_t peak = peak_.load(std::memory_order_relaxed);
-  while (current > peak && !peak_.compare_exchange_weak(peak, current)) {
-  }
-}
-
 void Slot::set_storage(c10::Storage storage) {
   forget_tensor();
   storage_ = std::move(storage);
-  const uint64_t size_bytes = storage_ ? storage_.nbytes() : 0;
-  ledger_.add(size_bytes);
-  ledger_.remove(std::exchange(accounted_bytes_, size_bytes));
+  account(storage_ ? storage_.nbytes() : 0);
+}
+
+void Slot::set_opaque(at::Tensor value) {
+  opaque = true;
+  opaque_tensor = std::move(value);
+  if (opaque_tensor.defined() && opaque_tensor.has_storage()) {
+    account(opaque_tensor.storage().nbytes());
+  }
 }
 
 size_t Slot::own_references() const noexcept {
@@ -59,11 +58,7 @@ const at::Tensor& Slot::tensor(const Geometry& geometry, int64_t offset) {
 
 void Slot::recheck_tensor(const Geometry& geometry) {
   if (cached_geometry_ != geometry.id) return;
-  if (storage_ && storage_.nbytes() != accounted_bytes_) {
-    const uint64_t size_bytes = storage_.nbytes();
-    ledger_.add(size_bytes);
-    ledger_.remove(std::exchange(accounted_bytes_, size_bytes));
-  }
+  if (storage_) account(storage_.nbytes());
   const c10::TensorImpl& impl = *cached_.unsafeGetTensorImpl();
   if (impl.unsafe_storage().unsafeGetStorageImpl() != storage_.unsafeGetStorageImpl() ||
       impl.storage_offset() != cached_offset_ || impl.sizes() != geometry.sizes ||

@@ -16,18 +16,22 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "server/event_mark.h"
 #include "server/torch/geometry.h"
+#include "server/torch/memory_ledger.h"
 #include "wire/messages.h"
 
 namespace rgpu::server {
 
 // An op's failure, shared by all that depends on it.
 struct Poison {
-  explicit Poison(wire::RemoteError failure) : error(std::move(failure)) {}
+  explicit Poison(wire::RemoteError failure, bool of_a_command = false)
+      : error(std::move(failure)), is_unplaced(of_a_command) {}
   const wire::RemoteError error;
+  const bool is_unplaced;              // Of a command, which has no program line.
   std::atomic<bool> reported = false;  // Some reply has told the client.
 };
 using PoisonPtr = std::shared_ptr<Poison>;
@@ -43,19 +47,6 @@ class ErrorLog {
   std::deque<PoisonPtr> errors_;
 };
 
-// Bytes of all storages that handles stand for. Any thread.
-class MemoryLedger {
- public:
-  void add(uint64_t size_bytes) noexcept;
-  void remove(uint64_t size_bytes) noexcept { current_.fetch_sub(size_bytes); }
-  [[nodiscard]] uint64_t current_bytes() const noexcept { return current_; }
-  [[nodiscard]] uint64_t peak_bytes() const noexcept { return peak_; }
-
- private:
-  std::atomic<uint64_t> current_ = 0;
-  std::atomic<uint64_t> peak_ = 0;
-};
-
 // The graph that a forward with grad left behind, for rgpu::graph_backward.
 struct KeptGraph {
   std::vector<at::Tensor> leaves;   // One for each kRequiresGrad argument, in order.
@@ -65,11 +56,13 @@ struct KeptGraph {
 class Slot final : public c10::intrusive_ptr_target {
  public:
   Slot(uint32_t stream, MemoryLedger& ledger) : home_stream(stream), ledger_(ledger) {}
-  ~Slot() override { ledger_.remove(accounted_bytes_); }
+  ~Slot() override { account(0); }
 
   [[nodiscard]] const c10::Storage& storage() const noexcept { return storage_; }
   [[nodiscard]] uint64_t size_bytes() const { return storage_ ? storage_.nbytes() : 0; }
   void set_storage(c10::Storage storage);
+  // `value` is not what was promised; only the op's own backward can use it. May be undefined.
+  void set_opaque(at::Tensor value);
   // How many references to the storage are this slot's.
   [[nodiscard]] size_t own_references() const noexcept;
   // `tensor` is exactly `geometry` at offset 0 of a storage of its own.
@@ -103,7 +96,11 @@ class Slot final : public c10::intrusive_ptr_target {
   std::shared_ptr<std::atomic<uint32_t>> downloads;
 
  private:
-  MemoryLedger& ledger_;
+  void account(uint64_t size_bytes) noexcept {
+    ledger_.replace(std::exchange(accounted_bytes_, size_bytes), size_bytes);
+  }
+
+  MemoryLedger& ledger_;  // Of the device it was made on.
   c10::Storage storage_;
   at::Tensor cached_;  // The tensor used last: most are used with one geometry only.
   uint64_t cached_geometry_ = 0;

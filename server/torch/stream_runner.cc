@@ -19,12 +19,11 @@ uint64_t read_u64(const std::byte* at) {
   return value;
 }
 
-wire::RemoteError command_error(const char* command, uint64_t size_bytes) {
-  wire::RemoteError error = to_remote_error(std::current_exception());
-  error.type = wire::ErrorType::kOutOfMemoryError;
+PoisonPtr failed_command(const char* command, uint64_t size_bytes, MemoryLedger& ledger) {
+  wire::RemoteError error = to_remote_error(std::current_exception(), ledger);
   error.op = command;
   error.arguments = std::to_string(size_bytes) + " bytes";
-  return error;
+  return std::make_shared<Poison>(std::move(error), /*of_a_command=*/true);
 }
 
 }  // namespace
@@ -81,11 +80,11 @@ Status StreamRunner::command(const Step& step, TorchRun& run) {
     case wire::Command::kFetch:
       return fetch(step, slot);
     case wire::Command::kSync:
-      synchronize(state_.device);
+      synchronize(device_);
       sync(step);
       return {};
     case wire::Command::kSyncStream:
-      synchronize_current_stream(state_.device);
+      synchronize_current_stream(device_);
       sync(step);
       return {};
     case wire::Command::kRecordEvent:
@@ -102,8 +101,7 @@ Status StreamRunner::command(const Step& step, TorchRun& run) {
       resize(step, *slot);
       return {};
     case wire::Command::kMemory:
-      memory(step);
-      return {};
+      return memory(step);
     default:
       return {};  // The others were done when the batch was decoded.
   }
@@ -112,9 +110,9 @@ Status StreamRunner::command(const Step& step, TorchRun& run) {
 void StreamRunner::allocate(const Step& step, Slot& slot) {
   const uint64_t size_bytes = read_u64(step.immediates);
   try {
-    slot.set_storage(state_.allocate(size_bytes));
+    slot.set_storage(state_.allocate(size_bytes, ledger_));
   } catch (...) {
-    slot.poison = std::make_shared<Poison>(command_error("allocate", size_bytes));
+    slot.poison = failed_command("allocate", size_bytes, ledger_);
     state_.errors.add(slot.poison);
   }
 }
@@ -123,12 +121,12 @@ void StreamRunner::resize(const Step& step, Slot& slot) {
   const uint64_t size_bytes = read_u64(step.immediates);
   if (slot.poison || size_bytes == slot.size_bytes()) return;
   try {
-    c10::Storage storage = state_.allocate(size_bytes);
+    c10::Storage storage = state_.allocate(size_bytes, ledger_);
     const uint64_t kept_bytes = std::min(size_bytes, slot.size_bytes());
     if (kept_bytes != 0) copy_bytes(storage, 0, slot.storage(), 0, kept_bytes);
     slot.set_storage(std::move(storage));
   } catch (...) {
-    slot.poison = std::make_shared<Poison>(command_error("resize", size_bytes));
+    slot.poison = failed_command("resize", size_bytes, ledger_);
     state_.errors.add(slot.poison);
   }
 }
@@ -142,11 +140,12 @@ Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
   if (slot.poison && !whole) return {};
   release_for_write(slot, state_, /*keeps_contents=*/size_bytes != slot.size_bytes());
   try {
-    if (step.is_new && whole && state_.device.is_cpu()) {
+    if (step.is_new && whole && state_.on_cpu()) {
+      (void)ledger_.reserve(size_bytes);
       slot.set_storage(adopt_segment(std::move(segment), state_.allocator));
       return {};
     }
-    if (!slot.storage()) slot.set_storage(state_.allocate(storage_size_bytes));
+    if (!slot.storage()) slot.set_storage(state_.allocate(storage_size_bytes, ledger_));
     if (offset_bytes > slot.size_bytes() || size_bytes > slot.size_bytes() - offset_bytes) {
       return {Code::kInvalidArgument, "upload: " + std::to_string(size_bytes) + " bytes at " +
                                           std::to_string(offset_bytes) + " of a storage of " +
@@ -155,7 +154,7 @@ Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
     if (size_bytes != 0) write_bytes(slot.storage(), offset_bytes, segment.bytes);
     if (size_bytes == slot.size_bytes()) slot.poison.reset();
   } catch (...) {
-    slot.poison = std::make_shared<Poison>(command_error("upload", storage_size_bytes));
+    slot.poison = failed_command("upload", storage_size_bytes, ledger_);
     state_.errors.add(slot.poison);
   }
   segment = {};
@@ -211,7 +210,7 @@ Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
     }
     replies_.push_back(std::move(answer));
   } catch (...) {
-    const auto poison = std::make_shared<Poison>(command_error("fetch", size_bytes));
+    const auto poison = failed_command("fetch", size_bytes, ledger_);
     reply_error(request, poison);
   }
   return {};
@@ -255,23 +254,39 @@ void StreamRunner::stop_trace(const Step& step, Slot& slot) {
     slot.set_storage(state_.allocate(bytes.size()));
     if (!bytes.empty()) write_bytes(slot.storage(), 0, bytes);
   } catch (...) {
-    slot.poison = std::make_shared<Poison>(command_error("trace", bytes.size()));
+    slot.poison = failed_command("trace", bytes.size(), ledger_);
   }
   reply_value(read_u64(step.immediates), static_cast<int64_t>(bytes.size()));
 }
 
-void StreamRunner::memory(const Step& step) {
+Status StreamRunner::memory(const Step& step) {
+  uint32_t device = 0;
+  std::memcpy(&device, step.immediates + 8, sizeof device);
+  if (device >= state_.ledgers.size()) {
+    return {Code::kInvalidArgument, "the memory of device " + std::to_string(device) +
+                                        ", but the server has " +
+                                        std::to_string(state_.ledgers.size())};
+  }
+  MemoryLedger& ledger = state_.ledgers[device];
+  const MemoryLedger::Figures held = ledger.figures();
+  MemoryFigures there = memory_figures(state_.device(device));
+  if (const uint64_t limit = ledger.limit_bytes(); limit != 0) {
+    there.total_bytes = std::min(there.total_bytes, limit);
+    there.free_bytes = std::min(there.free_bytes, limit - std::min(limit, held.bytes.current));
+  }
   wire::Reply figures;
   figures.request = read_u64(step.immediates);
-  const MemoryFigures figures_of_device = memory_figures(state_.device);
-  for (const uint64_t value : {state_.ledger.current_bytes(), state_.ledger.peak_bytes(),
-                               figures_of_device.free_bytes, figures_of_device.total_bytes}) {
+  for (const uint64_t value :
+       {held.bytes.current, held.bytes.peak, there.free_bytes, there.total_bytes, held.bytes.added,
+        held.bytes.removed, held.storages.current, held.storages.peak, held.storages.added,
+        held.storages.removed, there.kept_bytes, held.out_of_memory_count}) {
     wire::Arg arg;
     arg.kind = wire::ArgKind::kInt;
     arg.integer = static_cast<int64_t>(value);
     figures.values.push_back(std::move(arg));
   }
   reply(std::move(figures));
+  return {};
 }
 
 }  // namespace rgpu::server

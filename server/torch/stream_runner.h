@@ -18,6 +18,7 @@
 #include "server/torch/engine_state.h"
 #include "server/torch/op_launch.h"
 #include "wire/batch.h"
+#include "wire/stream.h"
 
 namespace rgpu::server {
 
@@ -57,6 +58,8 @@ class StreamRunner {
         progress_(progress),
         device_events_(device_events),
         stream_(stream),
+        device_(state.device(wire::device_of_stream(stream))),
+        ledger_(state.ledger_of(stream)),
         launcher_(state, stream) {}
   void execute(TorchRun& run);
 
@@ -73,7 +76,7 @@ class StreamRunner {
   void record_event(Slot& slot);
   void stop_trace(const Step& step, Slot& slot);
   void reply_value(uint64_t request, int64_t value);
-  void memory(const Step& step);
+  [[nodiscard]] Status memory(const Step& step);
   void reply(wire::Reply reply) { replies_.push_back({std::move(reply), {}, nullptr}); }
   void reply_error(uint64_t request, const PoisonPtr& poison);
 
@@ -81,6 +84,8 @@ class StreamRunner {
   Progress& progress_;
   DeviceEvents* const device_events_;
   const uint32_t stream_;
+  const c10::Device device_;
+  MemoryLedger& ledger_;
   OpLauncher launcher_;
   std::vector<OutgoingReply> replies_;
 };

@@ -7,6 +7,7 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <optional>
 #include <stdexcept>
 
@@ -16,6 +17,7 @@
 #include "server/torch/batch_decoder.h"
 #include "server/torch/cpu_allocator.h"
 #include "server/torch/device.h"
+#include "wire/limits.h"
 
 namespace rgpu::server {
 namespace {
@@ -39,21 +41,25 @@ class TorchEngine final : public Engine {
     if (type != c10::DeviceType::CPU) {
       at::globalContext().lazyInitDevice(type);
       count = static_cast<uint32_t>(c10::impl::VirtualGuardImpl(type).deviceCount());
-      state_.device = c10::Device(type, 0);
+    }
+    count = std::min(count, limits::kDevicesMax);
+    state_.device_type = type;
+    for (uint32_t i = 0; i < count; ++i) {
+      state_.ledgers.emplace_back(i, options.memory_limit_bytes);
     }
     if (options.threads != 0) at::set_num_threads(static_cast<int>(options.threads));
     if (type == c10::DeviceType::CPU) use_cpu_allocator();
     state_.allocator = c10::GetAllocator(type);
     info_.torch_version = RGPU_TORCH_VERSION;
     info_.device_type = options.device;
-    info_.devices = device_infos(type, count);
-    if (state_.device.is_cpu()) {
+    info_.devices = device_infos(type, count, options.memory_limit_bytes);
+    if (state_.on_cpu()) {
       executor_ = std::make_unique<ThreadExecutor>(context.clock, [options] {
         crash_report::use_thread_stack();
         if (options.threads != 0) at::set_num_threads(static_cast<int>(options.threads));
       });
     } else {
-      executor_ = std::make_unique<AcceleratorExecutor>(state_.device);
+      executor_ = std::make_unique<AcceleratorExecutor>(type);
     }
     decoder_.emplace(state_, *executor_);
   }

@@ -14,9 +14,10 @@
 namespace rgpu::server {
 
 struct TorchEngineOptions {
-  std::string device = "cpu";  // "auto" only for resolve_device_type().
-  uint32_t devices = 1;        // Logical devices of the CPU.
-  uint32_t threads = 0;        // ATen threads; 0: one per core.
+  std::string device = "cpu";       // "auto" only for resolve_device_type().
+  uint32_t devices = 1;             // Logical devices of the CPU.
+  uint32_t threads = 0;             // ATen threads; 0: one per core.
+  uint64_t memory_limit_bytes = 0;  // Of the session's handles on each device; 0: none.
 };
 
 // "cpu" or an accelerator's name. Initialises no accelerator in this process: it asks in a child.

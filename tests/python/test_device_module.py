@@ -27,7 +27,7 @@ def test_server_says_who_it_is():
     properties = torch.rgpu.get_device_properties()
     assert (properties.name, properties.total_memory) == info["devices"][0]
     assert torch.rgpu.get_device_name("rgpu:0") == properties.name
-    with pytest.raises(ValueError, match="rgpu:7 does not exist"):
+    with pytest.raises(RuntimeError, match="invalid device ordinal: rgpu:7 does not exist"):
         torch.rgpu.get_device_properties(7)
 
 

@@ -74,7 +74,8 @@ class RecordingSink final : public EngineSink {
 
 class EngineFixture : public ::testing::Test {
  protected:
-  EngineFixture() {
+  explicit EngineFixture(const TorchEngineOptions& options = {.threads = 1})
+      : engine_(make_torch_engine(options, {sink, clock_})) {
     wire::Hello hello;
     hello.torch_version = "2.9.9";
     engine_->greet(hello);
@@ -121,8 +122,7 @@ class EngineFixture : public ::testing::Test {
 
  private:
   WorkClock clock_;
-  std::unique_ptr<Engine> engine_ =
-      make_torch_engine({.device = "cpu", .devices = 1, .threads = 1}, {sink, clock_});
+  std::unique_ptr<Engine> engine_;
   uint64_t sequence_ = 0;
 };
 

@@ -242,11 +242,15 @@ TEST_F(Engine, MemoryIsCountedAndFreed) {
   EXPECT_EQ(figures()[0].integer, 1500);
   batch.free(1);
   const auto values = figures();
-  ASSERT_EQ(values.size(), 4u);
+  ASSERT_EQ(values.size(), 12u);
   EXPECT_EQ(values[0].integer, 500);
   EXPECT_EQ(values[1].integer, 1500);
   EXPECT_GT(values[2].integer, 0);
   EXPECT_GT(values[3].integer, values[2].integer);
+  EXPECT_EQ(values[4].integer, 1500);  // In all, and freed again; and the same in storages.
+  EXPECT_EQ(values[5].integer, 1000);
+  EXPECT_EQ(values[6].integer, 1);
+  EXPECT_EQ(values[7].integer, 2);
 }
 
 TEST_F(Engine, AnAllocationThatFailsPoisonsTheHandle) {

@@ -11,7 +11,7 @@ namespace {
 SlotPtr make_slot(MemoryLedger& ledger) { return c10::make_intrusive<Slot>(0u, ledger); }
 
 TEST(HandleTable, FindsWhatWasInserted) {
-  MemoryLedger ledger;
+  MemoryLedger ledger(0, 0);
   HandleTable table;
   const SlotPtr slot = make_slot(ledger);
   EXPECT_TRUE(table.insert(5, slot));
@@ -25,7 +25,7 @@ TEST(HandleTable, FindsWhatWasInserted) {
 }
 
 TEST(HandleTable, AgreesWithAMapOverManyRandomSteps) {
-  MemoryLedger ledger;
+  MemoryLedger ledger(0, 0);
   HandleTable table;
   std::unordered_map<wire::Handle, Slot*> expected;
   std::mt19937_64 random(1);

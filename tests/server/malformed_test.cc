@@ -121,7 +121,7 @@ TEST_F(Malformed, UploadWithoutItsSegment) {
 TEST_F(Malformed, StreamOverTheLimit) {
   batch.stream(100000);
   apply();
-  expect_ended("a stream over the limit");
+  expect_ended("stream 100000 is one of device 1562, but the server has 1 device");
 }
 
 TEST_F(Malformed, AGraphWhereATensorIsDue) {

@@ -82,10 +82,24 @@ TEST_F(ThreadExecutorTest, StreamsThatShareAThreadWaitForEachOther) {
   submit(0, [] {});
   int value = 0;
   submit(1, [&] { value = 1; });
-  submit(65, [&] { value *= 5; }, {{1, last_id}});
-  submit(2, [&] { value += 2; }, {{65, last_id}});
+  for (uint32_t stream = 2; stream < 66; ++stream) submit(stream, [] {});  // A thread each.
+  submit(66, [&] { value *= 5; }, {{1, 2}});
+  submit(2, [&] { value += 2; }, {{66, last_id}});
   executor.drain();
   EXPECT_EQ(value, 7);
+}
+
+TEST_F(ThreadExecutorTest, TheDefaultStreamsOfTwoDevicesRunBesideEachOther) {
+  submit(0, [] {});
+  std::latch first_runs(1);
+  std::latch second_ran(1);
+  submit(64, [&] {
+    first_runs.count_down();
+    second_ran.wait();
+  });
+  first_runs.wait();
+  submit(128, [&] { second_ran.count_down(); });
+  executor.drain();
 }
 
 }  // namespace

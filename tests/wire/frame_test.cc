@@ -127,7 +127,7 @@ TEST(FrameHeader, StreamHasALimit) {
   header.stream = limits::kStreamsMax - 1;
   EXPECT_EQ(error_of(header), "");
   header.stream += 1;
-  EXPECT_EQ(error_of(header), "frame header: stream 1024 is over the limit of 1023");
+  EXPECT_EQ(error_of(header), "frame header: stream 8192 is over the limit of 8191");
 }
 
 TEST(FrameHeader, SegmentCountHasALimit) {

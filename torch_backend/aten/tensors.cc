@@ -21,8 +21,7 @@ namespace rgpu::backend {
 namespace {
 
 c10::DeviceIndex checked_index(std::optional<at::Device> device) {
-  const bool given = device.has_value() && device->has_index();
-  const c10::DeviceIndex index = given ? device->index() : c10::DeviceIndex{0};
+  const c10::DeviceIndex index = or_current(device.has_value() ? device->index() : -1);
   check_device(index);
   return index;
 }
@@ -121,6 +120,10 @@ at::Tensor& set_source_storage_offset(at::Tensor& self, at::Storage source, int6
                                       at::IntArrayRef sizes, at::IntArrayRef strides) {
   TORCH_CHECK(source.device().type() == kDeviceType,
               "rgpu: set_ needs a storage of device rgpu, not ", source.device());
+  TORCH_CHECK(source.device() == self.device(),
+              "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(),
+              "\".  This is no longer allowed; the devices must match.");
   c10::TensorImpl* impl = self.unsafeGetTensorImpl();
   impl->set_storage_keep_dtype(std::move(source));
   const std::vector<int64_t> default_strides =

@@ -212,7 +212,7 @@ wire::HelloReply Client::server_info() {
 int Client::device_count() {
   int count = device_count_.load();
   if (count < 0) {
-    count = static_cast<int>(server_info().devices.size());
+    count = static_cast<int>(std::min<size_t>(server_info().devices.size(), INT8_MAX));
     device_count_.store(count);
   }
   return count;

@@ -6,6 +6,7 @@
 //            a RuntimeError that says why; a remote op's failure names op, arguments and line.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <exception>
@@ -84,7 +85,11 @@ class Client {
   void synchronize();
   void synchronize_stream(uint32_t stream);
   [[nodiscard]] wire::HelloReply server_info();
-  [[nodiscard]] int device_count();  // Asks the server once; 0 when none can be reached.
+  [[nodiscard]] int device_count();  // Asks the server once.
+  // What device_count() last said in this session; 1 where it did not. Asks nobody.
+  [[nodiscard]] uint32_t known_device_count() const noexcept {
+    return static_cast<uint32_t>(std::max(1, device_count_.load(std::memory_order_relaxed)));
+  }
   [[nodiscard]] std::vector<WaitSite> wait_sites();
   void reset_wait_sites();
 

@@ -119,7 +119,7 @@ int64_t Event::time_ns() {
       version = mark_.version;
     }
     if (request == 0) {  // All requests are pending, or another thread waits for this one.
-      synchronize_device();
+      synchronize_devices();
       continue;
     }
     const int64_t time = integer_of(Client::get().wait(request));

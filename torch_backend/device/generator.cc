@@ -3,9 +3,12 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 
+#include <array>
 #include <cstring>
+#include <mutex>
 
 #include "torch_backend/device/storage.h"
+#include "wire/limits.h"
 
 namespace rgpu::backend {
 
@@ -61,15 +64,29 @@ Generator* Generator::clone_impl() const {
   return copy;
 }
 
-const at::Generator& default_generator(c10::DeviceIndex /*device*/) {
-  static const auto* generator =
-      new at::Generator(at::make_generator<Generator>(c10::DeviceIndex{0}));
-  return *generator;
+const at::Generator& default_generator(c10::DeviceIndex device) {
+  using Generators = std::array<at::Generator, limits::kDevicesMax>;
+  static const auto* generators = [] {  // Leaked, as everything that ops use.
+    auto* made = new Generators();
+    for (size_t i = 0; i < made->size(); ++i) {
+      (*made)[i] = at::make_generator<Generator>(static_cast<c10::DeviceIndex>(i));
+    }
+    return made;
+  }();
+  return generators->at(static_cast<size_t>(device));
 }
 
-Generator& generator_for(const at::Generator* generator) {
-  const at::Generator& chosen = generator == nullptr ? default_generator(0) : *generator;
+Generator& generator_for(const at::Generator* generator, c10::DeviceIndex device) {
+  const at::Generator& chosen = generator == nullptr ? default_generator(device) : *generator;
   return *chosen.get<Generator>();
+}
+
+void seed_default_generators(uint64_t seed) {
+  for (size_t i = 0; i < limits::kDevicesMax; ++i) {
+    at::Generator generator = default_generator(static_cast<c10::DeviceIndex>(i));
+    const std::lock_guard lock(generator.mutex());
+    generator.set_current_seed(seed);
+  }
 }
 
 }  // namespace rgpu::backend

@@ -37,7 +37,9 @@ class Generator final : public c10::GeneratorImpl {
 };
 
 [[nodiscard]] const at::Generator& default_generator(c10::DeviceIndex device);
-// The given generator, or the default one when null.
-[[nodiscard]] Generator& generator_for(const at::Generator* generator);
+// The given generator, or the device's default one when null.
+[[nodiscard]] Generator& generator_for(const at::Generator* generator, c10::DeviceIndex device);
+// Of every device there could be: no server is asked how many there are.
+void seed_default_generators(uint64_t seed);
 
 }  // namespace rgpu::backend

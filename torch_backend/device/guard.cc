@@ -12,8 +12,6 @@
 namespace rgpu::backend {
 namespace {
 
-thread_local c10::DeviceIndex current_index = 0;
-
 class Guard final : public c10::impl::DeviceGuardImplInterface {
  public:
   Guard() = default;
@@ -25,46 +23,51 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
     setDevice(device);
     return before;
   }
-  c10::Device getDevice() const override { return {kDeviceType, current_index}; }
+  c10::Device getDevice() const override { return {kDeviceType, current_device()}; }
   void setDevice(c10::Device device) const override { set_current_device(device.index()); }
   void uncheckedSetDevice(c10::Device device) const noexcept override {
-    current_index = device.index();
+    current_device_index = device.index();
   }
   // Never connects: only what a connected server has said. One device is assumed until then.
-  c10::DeviceIndex deviceCount() const noexcept override { return 1; }
+  c10::DeviceIndex deviceCount() const noexcept override {
+    return static_cast<c10::DeviceIndex>(Client::get().known_device_count());
+  }
 
   c10::Stream getStream(c10::Device device) const override {
-    return c10::Stream(c10::Stream::UNSAFE, device, current_stream());
+    const c10::Device concrete = checked(device);
+    return c10::Stream(c10::Stream::UNSAFE, concrete,
+                       wire::index_of_stream(current_stream(concrete.index())));
   }
   c10::Stream getDefaultStream(c10::Device device) const override {
-    return c10::Stream(c10::Stream::DEFAULT, device);
+    return c10::Stream(c10::Stream::DEFAULT, checked(device));
   }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool /*high_priority*/) const override {
     return getNewStream(device, 0);
   }
   c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
-    return c10::Stream(c10::Stream::UNSAFE, device, new_stream());
+    const c10::Device concrete = checked(device);
+    return c10::Stream(c10::Stream::UNSAFE, concrete, new_stream(concrete.index()));
   }
   c10::Stream exchangeStream(c10::Stream stream) const override {
     const c10::Stream before = getStream(stream.device());
-    set_current_stream(stream.id());
+    set_current_stream(stream);
     return before;
   }
   bool queryStream(const c10::Stream& stream) const override {
-    return query_stream(stream_number(stream.id()));
+    return query_stream(stream_number(stream));
   }
   void synchronizeStream(const c10::Stream& stream) const override {
-    synchronize_stream(stream_number(stream.id()));
+    synchronize_stream(stream_number(stream));
   }
-  void synchronizeDevice(c10::DeviceIndex /*device*/) const override { synchronize_device(); }
+  void synchronizeDevice(c10::DeviceIndex /*device*/) const override { synchronize_devices(); }
 
   void record(void** event, const c10::Stream& stream, c10::DeviceIndex /*device*/,
               c10::EventFlag /*flag*/) const override {
     if (*event == nullptr) *event = new Event();
-    as_event(*event).record(stream_number(stream.id()));
+    as_event(*event).record(stream_number(stream));
   }
   void block(void* event, const c10::Stream& stream) const override {
-    if (event != nullptr) as_event(event).block(stream_number(stream.id()));
+    if (event != nullptr) as_event(event).block(stream_number(stream));
   }
   bool queryEvent(void* event) const override {
     return event == nullptr || as_event(event).query();
@@ -85,6 +88,11 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
                              const c10::Stream& /*stream*/) const override {}
 
  private:
+  static c10::Device checked(c10::Device device) {
+    const c10::DeviceIndex index = or_current(device.index());
+    check_device(index);
+    return {kDeviceType, index};
+  }
   static Event& as_event(void* event) { return *static_cast<Event*>(event); }
 };
 
@@ -92,19 +100,19 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, Guard);
 
 }  // namespace
 
-c10::DeviceIndex current_device() noexcept { return current_index; }
+constinit thread_local c10::DeviceIndex current_device_index = 0;
 
-void check_device(c10::DeviceIndex index) {
+void check_device(int index) {
   if (index == 0) return;
   const int count = Client::get().device_count();
-  TORCH_CHECK(index < count, "rgpu:", static_cast<int>(index), " does not exist: the server has ",
-              count, " device", count == 1 ? "" : "s");
+  TORCH_CHECK(index > 0 && index < count, "rgpu: invalid device ordinal: rgpu:", index,
+              " does not exist, the server has ", count, " device", count == 1 ? "" : "s");
 }
 
-void set_current_device(c10::DeviceIndex index) {
-  if (index == current_index || index < 0) return;
+void set_current_device(int index) {
+  if (index == current_device_index || index < 0) return;
   check_device(index);
-  current_index = index;
+  current_device_index = static_cast<c10::DeviceIndex>(index);
 }
 
 }  // namespace rgpu::backend

@@ -2,6 +2,7 @@
 
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include "torch_backend/device/allocator.h"
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/generator.h"
 #include "torch_backend/device/guard.h"
@@ -31,10 +32,10 @@ struct Hooks final : public at::PrivateUse1HooksInterface {
     return exchangeDevice(device);
   }
   const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
-    return default_generator(device);
+    return default_generator(or_current(device));
   }
   at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    return at::make_generator<Generator>(device < 0 ? current_device() : device);
+    return at::make_generator<Generator>(or_current(device));
   }
   at::Device getDeviceFromPtr(void* /*data*/) const override {
     return {kDeviceType, current_device()};

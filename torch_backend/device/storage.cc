@@ -1,11 +1,10 @@
 #include "torch_backend/device/storage.h"
 
-#include <c10/core/CachingDeviceAllocator.h>
 #include <sys/mman.h>
 
-#include <array>
 #include <cstring>
 
+#include "torch_backend/device/allocator.h"
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/stream.h"
 
@@ -50,63 +49,14 @@ void release_storage(void* context) {
   if (!name.fresh) Client::get().release(name.generation, name.handle);
 }
 
+}  // namespace
+
 c10::DataPtr make_data_ptr(wire::Handle handle, uint32_t generation, bool fresh,
                            c10::DeviceIndex device) {
   const uint64_t offset = (handle << kAddressShift) & (kReservedSizeBytes - 1);
   return {reserved_range() + offset, pack(handle, generation, fresh), &release_storage,
           c10::Device(kDeviceType, device)};
 }
-
-class DeviceAllocator final : public c10::DeviceAllocator {
- public:
-  c10::DataPtr allocate(size_t /*size_bytes*/) override {
-    Client& client = Client::get();
-    const wire::Handle handle = client.session().new_handles(1);
-    return make_data_ptr(handle, client.generation(), true, 0);
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
-  void copy_data(void* /*target*/, const void* /*source*/, size_t /*count*/) const override {
-    TORCH_CHECK(false, "rgpu: device memory cannot be copied through host pointers");
-  }
-  bool initialized() override { return true; }
-  void emptyCache(c10::MempoolId_t /*pool*/) override {}
-  void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}
-  c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
-    const std::array<int64_t, 4> memory = query(device);
-    c10::CachingDeviceAllocator::DeviceStats stats;
-    auto& allocated = stats.allocated_bytes[0];
-    allocated.current = memory[0];
-    allocated.peak = memory[1];
-    stats.reserved_bytes[0] = allocated;
-    return stats;
-  }
-  void resetAccumulatedStats(c10::DeviceIndex /*device*/) override {}
-  void resetPeakStats(c10::DeviceIndex /*device*/) override {}
-  std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    const std::array<int64_t, 4> memory = query(device);
-    return {static_cast<size_t>(memory[2]), static_cast<size_t>(memory[3])};
-  }
-
- private:
-  // Allocated, peak, free and total bytes on the server. One wait.
-  static std::array<int64_t, 4> query(c10::DeviceIndex device) {
-    Client& client = Client::get();
-    Result<uint64_t> request = client.session().new_request();
-    if (!request) raise_if_error(request.error());
-    std::array<std::byte, 12> immediates;
-    const auto index = static_cast<uint32_t>(device);
-    std::memcpy(immediates.data(), &*request, 8);
-    std::memcpy(immediates.data() + 8, &index, 4);
-    client.append(wire::Command::kMemory, current_stream(), {}, immediates);
-    const wire::Reply reply = client.wait(*request);
-    TORCH_CHECK(reply.values.size() == 4, "rgpu: the server's answer about memory is incomplete");
-    std::array<int64_t, 4> memory{};
-    for (size_t i = 0; i < memory.size(); ++i) memory[i] = reply.values[i].integer;
-    return memory;
-  }
-};
-
-}  // namespace
 
 StorageName name_of(const c10::StorageImpl* storage) noexcept {
   if (storage->device_type() != kDeviceType) return {};
@@ -162,24 +112,19 @@ wire::Handle announce(c10::StorageImpl* storage) {
   const wire::Handle handle = checked_handle(storage);
   if (name_of(storage).fresh) {
     const uint64_t size_bytes = storage->nbytes();
-    Client::get().append(wire::Command::kAllocate, current_stream(), {&handle, 1},
-                         std::as_bytes(std::span(&size_bytes, 1)));
+    Client::get().append(wire::Command::kAllocate, current_stream(storage->device().index()),
+                         {&handle, 1}, std::as_bytes(std::span(&size_bytes, 1)));
     mark_announced(storage);
   }
   return handle;
-}
-
-c10::Allocator* device_allocator() {
-  static DeviceAllocator allocator;
-  return &allocator;
 }
 
 void resize_storage(c10::StorageImpl* storage, size_t size_bytes) {
   const wire::Handle handle = checked_handle(storage);
   if (!name_of(storage).fresh) {
     const uint64_t size = size_bytes;
-    Client::get().append(wire::Command::kResize, current_stream(), {&handle, 1},
-                         std::as_bytes(std::span(&size, 1)));
+    Client::get().append(wire::Command::kResize, current_stream(storage->device().index()),
+                         {&handle, 1}, std::as_bytes(std::span(&size, 1)));
   }
   storage->set_nbytes(size_bytes);
 }

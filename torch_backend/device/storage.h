@@ -43,8 +43,9 @@ void mark_announced(c10::StorageImpl* storage) noexcept;
 // An empty storage that PyTorch made without asking the allocator gets its handle here.
 [[nodiscard]] wire::Handle checked_handle(c10::StorageImpl* storage);
 
-// The allocator PyTorch asks for storages of this device.
-[[nodiscard]] c10::Allocator* device_allocator();
+// What a storage of ours consists of.
+[[nodiscard]] c10::DataPtr make_data_ptr(wire::Handle handle, uint32_t generation, bool fresh,
+                                         c10::DeviceIndex device);
 // New size, common prefix kept (Command::kResize).
 void resize_storage(c10::StorageImpl* storage, size_t size_bytes);
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <utility>
+#include <vector>
 
 #include "torch_backend/device/client.h"
 
@@ -28,13 +31,20 @@ struct Known {
 
 using KnownStreams = std::array<Known, kPoolSize + 1>;
 
-KnownStreams& known_streams() {
-  static auto* streams = new KnownStreams();  // Leaked: used until the end.
-  return *streams;
+Known& known_stream(uint32_t stream) {
+  // By device, made when the first of its streams is asked for, and leaked: used until the end.
+  static std::array<std::atomic<KnownStreams*>, limits::kDevicesMax> devices{};
+  std::atomic<KnownStreams*>& device = devices[wire::device_of_stream(stream)];
+  KnownStreams* streams = device.load(std::memory_order_acquire);
+  if (streams == nullptr) {
+    auto made = std::make_unique<KnownStreams>();
+    if (device.compare_exchange_strong(streams, made.get())) streams = made.release();
+  }
+  return (*streams)[wire::index_of_stream(stream)];
 }
 
 void note_done(uint32_t stream, uint32_t generation, uint64_t records) {
-  Known& known = known_streams()[stream];
+  Known& known = known_stream(stream);
   const std::lock_guard lock(known.mutex);
   known.of_session(generation);
   known.done = std::max(known.done, records);
@@ -48,26 +58,32 @@ uint64_t with_question(const Session& session, uint32_t stream, uint64_t appende
 
 }  // namespace
 
-uint32_t stream_number(c10::StreamId id) {
-  TORCH_CHECK_VALUE(id >= 0 && id <= kPoolSize, "rgpu has no stream ", id,
-                    ": use torch.Stream(device=\"rgpu\") to get one");
-  return static_cast<uint32_t>(id);
+uint32_t stream_number(const c10::Stream& stream) {
+  const c10::StreamId id = stream.id();
+  TORCH_CHECK_VALUE(id >= 0 && id <= kPoolSize && stream.device_index() >= 0, "rgpu has no stream ",
+                    id, ": use torch.Stream(device=\"rgpu\") to get one");
+  return wire::stream_of(static_cast<uint32_t>(stream.device_index()), static_cast<uint32_t>(id));
 }
 
-constinit thread_local uint32_t current_stream_number = 0;
+constinit thread_local std::array<uint8_t, limits::kDevicesMax> current_stream_ids{};
 
-void set_current_stream(c10::StreamId id) { current_stream_number = stream_number(id); }
+void set_current_stream(const c10::Stream& stream) {
+  const uint32_t number = stream_number(stream);
+  current_stream_ids[wire::device_of_stream(number)] =
+      static_cast<uint8_t>(wire::index_of_stream(number));
+}
 
-c10::StreamId new_stream() noexcept {
-  static std::atomic<uint32_t> next{0};
-  return 1 + next.fetch_add(1, std::memory_order_relaxed) % kPoolSize;
+c10::StreamId new_stream(c10::DeviceIndex device) noexcept {
+  static std::array<std::atomic<uint32_t>, limits::kDevicesMax> next{};
+  const auto index = static_cast<uint8_t>(device);
+  return 1 + next[index].fetch_add(1, std::memory_order_relaxed) % kPoolSize;
 }
 
 bool query_stream(uint32_t stream) {
   Client& client = Client::get();
   if (!client.connected()) return true;
   Session& session = client.session();
-  Known& known = known_streams()[stream];
+  Known& known = known_stream(stream);
   uint64_t appended = 0;
   uint64_t request = 0;
   {
@@ -104,21 +120,29 @@ void synchronize_stream(uint32_t stream) {
   note_done(stream, generation, with_question(client.session(), stream, appended));
 }
 
-void synchronize_device() {
+void synchronize_devices() {
   Client& client = Client::get();
   if (!client.connected()) return;
   const uint32_t generation = client.generation();
-  std::array<uint64_t, kPoolSize + 1> appended{};
-  for (uint32_t i = 0; i < appended.size(); ++i) appended[i] = client.session().appended(i);
+  std::vector<std::pair<uint32_t, uint64_t>> appended;  // Of the streams in use.
+  for (uint32_t device = 0; device < client.known_device_count(); ++device) {
+    for (uint32_t i = 0; i <= kPoolSize; ++i) {
+      const uint32_t stream = wire::stream_of(device, i);
+      const uint64_t records = client.session().appended(stream);
+      if (records != 0) appended.emplace_back(stream, records);
+    }
+  }
   client.synchronize();
-  appended[0] = with_question(client.session(), 0, appended[0]);  // kSync goes there.
-  for (uint32_t i = 0; i < appended.size(); ++i) {
-    if (appended[i] != 0) note_done(i, generation, appended[i]);
+  for (const auto& [stream, records] : appended) {
+    // The question itself went to stream 0.
+    const bool asked = stream == 0;
+    note_done(stream, generation,
+              asked ? with_question(client.session(), stream, records) : records);
   }
 }
 
 bool is_done(uint32_t stream, uint64_t records) {
-  Known& known = known_streams()[stream];
+  Known& known = known_stream(stream);
   const std::lock_guard lock(known.mutex);
   known.of_session(Client::get().generation());
   return known.done >= records;

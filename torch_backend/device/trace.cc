@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/guard.h"
 #include "torch_backend/device/stream.h"
 
 namespace rgpu::backend {
@@ -142,7 +143,7 @@ void CallTracer::end() const noexcept {
   call.name = name_;
   call.location = Client::hooks().location();
   call.thread = thread;
-  call.stream = current_stream();
+  call.stream = current_stream(current_device());
   call.is_wait = is_wait_;
   call.record = Client::get().stats().records;
   call.begin_ns = begin_ns_;

@@ -106,7 +106,7 @@ OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack,
 torch::jit::Stack with_uploaded_batch_sizes(const OpInfo& op, const torch::jit::Stack& given) {
   torch::jit::Stack stack(given.end() - static_cast<std::ptrdiff_t>(op.rules.size()), given.end());
   if (op.overload == "data" && stack[1].toTensor().device().is_cpu()) {
-    stack[1] = stack[1].toTensor().to(c10::Device(kDeviceType, 0));
+    stack[1] = stack[1].toTensor().to(stack[0].toTensor().device());
   }
   return stack;
 }
@@ -130,9 +130,9 @@ Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
   Called called;
   Handle handle = issued.first_new_handle;
   for (const TensorPlan& plan : entry->tensors) {
-    called.outputs.push_back(make_tensor(plan, handle++, issued.generation));
+    called.outputs.push_back(make_tensor(plan, handle++, issued));
   }
-  if (keeps_graph) called.graph = make_tensor(graph_plan(), handle, issued.generation);
+  if (keeps_graph) called.graph = make_tensor(graph_plan(), handle, issued);
   return called;
 }
 
@@ -184,8 +184,7 @@ struct GraphBackward final : public torch::autograd::Node {
     const Issued issued = append_call(*entry, key);
     Handle handle = issued.first_new_handle;
     variable_list results;
-    for (const TensorPlan& leaf : leaves)
-      results.push_back(make_tensor(leaf, handle++, issued.generation));
+    for (const TensorPlan& leaf : leaves) results.push_back(make_tensor(leaf, handle++, issued));
     return results;
   }
 
@@ -203,6 +202,7 @@ struct GraphBackward final : public torch::autograd::Node {
   std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains) const {
     auto entry = std::make_unique<OpEntry>();
     entry->op = &backward_op();
+    entry->device = graph.device().index();
     wire::OpTemplate& description = entry->description;
     description.name = entry->op->name;
     description.args.resize(3);

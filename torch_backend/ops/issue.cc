@@ -8,6 +8,7 @@
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/generator.h"
+#include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
 #include "torch_backend/device/trace.h"
@@ -29,6 +30,7 @@ void prepare_thread() {
 
 // CUDA takes index tensors from the host; so they are uploaded here.
 void upload_host_indices(const OpInfo& op, torch::jit::Stack& stack) {
+  const c10::Device device = stack[stack.size() - op.rules.size()].toTensor().device();
   c10::IValue& indices = stack[stack.size() - op.rules.size() + 1];
   const c10::ArrayRef<c10::IValue> items = indices.toListRef();
   const auto on_host = [](const c10::IValue& item) {
@@ -37,8 +39,7 @@ void upload_host_indices(const OpInfo& op, torch::jit::Stack& stack) {
   if (std::none_of(items.begin(), items.end(), on_host)) return;
   c10::impl::GenericList moved(indices.toList().elementType());
   for (const c10::IValue& item : items) {
-    moved.push_back(on_host(item) ? c10::IValue(item.toTensor().to(c10::Device(kDeviceType, 0)))
-                                  : item);
+    moved.push_back(on_host(item) ? c10::IValue(item.toTensor().to(device)) : item);
   }
   indices = std::move(moved);
 }
@@ -78,9 +79,9 @@ void fill_from_reply(const wire::Reply& reply, std::vector<TensorPlan>& tensors,
 }
 
 c10::IValue make_result(const ReturnPlan& plan, const std::vector<TensorPlan>& tensors,
-                        c10::IValue* arguments, wire::Handle& handle, uint32_t generation) {
+                        c10::IValue* arguments, wire::Handle& handle, const Issued& issued) {
   const auto next = [&](const TensorPlan& tensor) {
-    return tensor.defined ? make_tensor(tensor, handle++, generation) : at::Tensor();
+    return tensor.defined ? make_tensor(tensor, handle++, issued) : at::Tensor();
   };
   switch (plan.kind) {
     case ReturnPlan::Kind::kArgument:
@@ -106,14 +107,14 @@ void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
   c10::IValue* arguments = stack.data() + (stack.size() - count);
   wire::Handle handle = issued.first_new_handle;
   if (returns.size() == 1) [[likely]] {
-    c10::IValue result = make_result(returns[0], tensors, arguments, handle, issued.generation);
+    c10::IValue result = make_result(returns[0], tensors, arguments, handle, issued);
     torch::jit::drop(stack, count);
     stack.push_back(std::move(result));
     return;
   }
   c10::SmallVector<c10::IValue, 8> results;
   for (const ReturnPlan& plan : returns) {
-    results.push_back(make_result(plan, tensors, arguments, handle, issued.generation));
+    results.push_back(make_result(plan, tensors, arguments, handle, issued));
   }
   torch::jit::drop(stack, count);
   for (c10::IValue& result : results) stack.push_back(std::move(result));
@@ -150,11 +151,14 @@ CallKey& thread_key() {
   return key;
 }
 
-uint64_t context_bits() { return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()); }
+uint64_t context_bits() {
+  return static_cast<uint64_t>(c10::get_default_dtype_as_scalartype()) |
+         (static_cast<uint64_t>(static_cast<uint8_t>(current_device())) << 8);
+}
 
-at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle, uint32_t generation) {
+at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle, const Issued& issued) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(make_storage(handle, generation, false, plan.size_bytes, 0)),
+      c10::Storage(make_storage(handle, issued.generation, false, plan.size_bytes, issued.device)),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), plan.dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (plan.contiguous) [[likely]] {
@@ -182,6 +186,7 @@ Issued append_call(OpEntry& entry, CallKey& key) {
   Session& session = client.session();
   Issued issued;
   issued.generation = client.generation();
+  issued.device = entry.device;
   if (entry.number == 0 || entry.generation != issued.generation) [[unlikely]] {
     Result<uint32_t> number = session.define_template(entry.encoded);
     if (!number) raise_if_error(number.error());
@@ -195,7 +200,8 @@ Issued append_call(OpEntry& entry, CallKey& key) {
   }
   if (entry.description.random) {
     const int64_t drawn = std::max(entry.random_reserve, key.numel_max());
-    const PhiloxState state = generator_for(key.generator()).reserve(static_cast<uint64_t>(drawn));
+    const PhiloxState state =
+        generator_for(key.generator(), entry.device).reserve(static_cast<uint64_t>(drawn));
     key.append_u64(state.seed);
     key.append_u64(state.offset);
   }
@@ -206,7 +212,8 @@ Issued append_call(OpEntry& entry, CallKey& key) {
     key.append_u64(issued.request);
   }
   const Record record{entry.number, Client::hooks().location(), key.handles(), key.immediates()};
-  const Status status = session.append(current_stream(), record, Client::hooks().observer());
+  const Status status =
+      session.append(current_stream(entry.device), record, Client::hooks().observer());
   if (!status.ok()) [[unlikely]] {
     if (entry.replies) session.abandon_request(issued.request);
     raise_if_error(status);
@@ -226,6 +233,10 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
   OpEntry* entry = op_memory().find(key.words(), key.hash());
   if (entry == nullptr) [[unlikely]] {
     lock.unlock();
+    if (goes_tensor_by_tensor(op, *stack)) {
+      op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
+      return;
+    }
     std::unique_ptr<OpEntry> learnt = infer(op, *stack);
     key.build(op, *stack, context_bits());  // Meta kernels may have issued ops of their own.
     lock.lock();

@@ -45,6 +45,7 @@ void issue_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 struct Issued {
   wire::Handle first_new_handle = 0;
   uint32_t generation = 0;
+  c10::DeviceIndex device = 0;
   uint64_t request = 0;  // When the entry replies.
 };
 // The caller holds an IssueLock.
@@ -53,14 +54,14 @@ struct Issued {
 // same mutex.
 OpEntry* remember(std::unique_ptr<OpEntry> entry, const CallKey& key);
 
-// A tensor as planned, over a new storage under `handle`.
+// A result as planned, over a new storage under `handle`.
 [[nodiscard]] at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle,
-                                     uint32_t generation);
+                                     const Issued& issued);
 
 // The key of the calling thread.
 [[nodiscard]] CallKey& thread_key();
 [[nodiscard]] OpMemory& op_memory();
-// The bits of thread state that shape results (the default dtype) and the device.
+// The bits of thread state that shape results: the default dtype and the current device.
 [[nodiscard]] uint64_t context_bits();
 
 }  // namespace rgpu::backend

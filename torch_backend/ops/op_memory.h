@@ -5,6 +5,7 @@
 //            sides at once (Command::kForgetTemplates) and learnt again.
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 #include <c10/util/typeid.h>
 
@@ -50,6 +51,7 @@ struct OpEntry {
   std::vector<TensorPlan> tensors;
   std::vector<ReturnPlan> returns;
   std::vector<ResizePlan> resizes;  // Not empty: resize, then look the call up again.
+  c10::DeviceIndex device = 0;      // Where it runs, and its results are.
   uint32_t new_handle_count = 0;
   int64_t random_reserve = 0;  // Elements of the largest result: what a random op draws at most.
   bool replies = false;        // Geometry or values come from the server, each time.

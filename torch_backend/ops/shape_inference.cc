@@ -10,10 +10,12 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 
 #include "torch_backend/device/client.h"
+#include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
 
 namespace rgpu::backend {
@@ -167,7 +169,7 @@ wire::Arg describe(const c10::IValue& value, const c10::Argument& argument, bool
   }
   if (value.isDevice()) {
     arg.kind = wire::ArgKind::kDevice;
-    arg.integer = std::max<int64_t>(0, value.toDevice().index());
+    arg.integer = or_current(value.toDevice().index());
     return arg;
   }
   return describe_number(value, immediate);
@@ -273,6 +275,33 @@ void note_resizes(OpEntry& entry, const c10::IValue* arguments, const c10::IValu
   }
 }
 
+struct CallDevices {
+  std::optional<c10::DeviceIndex> first;  // Of the first tensor, else of the device argument.
+  std::optional<c10::DeviceIndex> other;  // Of a tensor that is elsewhere.
+};
+
+CallDevices devices_of(const OpInfo& op, const torch::jit::Stack& stack) {
+  CallDevices found;
+  std::optional<c10::DeviceIndex> argument;
+  const auto add = [&](const c10::IValue& value) {
+    if (value.isDevice() && value.toDevice().type() == kDeviceType) {
+      argument = or_current(value.toDevice().index());
+    }
+    if (!value.isTensor() || !value.toTensor().defined()) return;
+    const c10::Device device = value.toTensor().device();
+    if (device.type() != kDeviceType) return;
+    if (!found.first) found.first = device.index();
+    if (*found.first != device.index()) found.other = device.index();
+  };
+  for (size_t i = stack.size() - op.rules.size(); i < stack.size(); ++i) {
+    add(stack[i]);
+    if (!stack[i].isList()) continue;
+    for (const c10::IValue& item : stack[i].toListRef()) add(item);
+  }
+  if (!found.first) found.first = argument;
+  return found;
+}
+
 // Writing through a tensor whose elements share memory has no defined result, so it is refused here
 // as on the CPU.
 void refuse_overlaps(const OpInfo& op, const c10::IValue* arguments) {
@@ -313,6 +342,21 @@ bool selects_by_mask(const OpInfo& op, const c10::IValue* arguments) {
 }
 
 }  // namespace
+
+c10::DeviceIndex device_of_call(const OpInfo& op, const torch::jit::Stack& stack) {
+  const CallDevices devices = devices_of(op, stack);
+  // A copy runs on the device it goes to, which is the first.
+  TORCH_CHECK(!devices.other || op.name == "aten::copy_",
+              "Expected all tensors to be on the same device, but found at least two devices, ",
+              c10::Device(kDeviceType, *devices.first), " and ",
+              c10::Device(kDeviceType, devices.other.value_or(0)),
+              "! (when checking an argument of ", op.name, ")");
+  return devices.first.value_or(current_device());
+}
+
+bool goes_tensor_by_tensor(const OpInfo& op, const torch::jit::Stack& stack) {
+  return op.name.starts_with("aten::_foreach_") && devices_of(op, stack).other.has_value();
+}
 
 wire::Arg describe_tensor(const at::Tensor& tensor) {
   wire::Arg arg;
@@ -375,6 +419,7 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
                                const torch::jit::Stack* meta_stack) {
   auto entry = std::make_unique<OpEntry>();
   entry->op = &op;
+  entry->device = device_of_call(op, stack);
   entry->description = describe_arguments(op, stack);
   const size_t count = op.rules.size();
   const c10::IValue* arguments = stack.data() + (stack.size() - count);

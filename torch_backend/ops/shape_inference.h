@@ -21,6 +21,12 @@ namespace rgpu::backend {
 [[nodiscard]] std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
                                              const torch::jit::Stack* meta_stack = nullptr);
 
+// The device of the call's tensors, else of its device argument, else the current one. Raises what
+// CUDA does where tensors are on several; copy_ alone may go from one to another.
+[[nodiscard]] c10::DeviceIndex device_of_call(const OpInfo& op, const torch::jit::Stack& stack);
+// A foreach op whose tensors are on several devices, which PyTorch then calls one by one.
+[[nodiscard]] bool goes_tensor_by_tensor(const OpInfo& op, const torch::jit::Stack& stack);
+
 // The wire's description of the arguments alone.
 [[nodiscard]] wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& stack);
 [[nodiscard]] wire::Arg describe_tensor(const at::Tensor& tensor);

@@ -57,8 +57,8 @@ void upload_range(const at::Tensor& host, bool keeps, const at::Tensor& target) 
                    static_cast<size_t>(host.numel()) * host.element_size()};
   if (keeps) payload.owner = std::make_shared<c10::Storage>(host.storage());
   const Status status =
-      client.session().upload(current_stream(), handle, storage->nbytes(), offset_bytes(target),
-                              std::move(payload), Client::hooks().observer());
+      client.session().upload(current_stream(target.device().index()), handle, storage->nbytes(),
+                              offset_bytes(target), std::move(payload), Client::hooks().observer());
   raise_if_error(status);
   if (name_of(storage).fresh) mark_announced(storage);
 }
@@ -115,7 +115,7 @@ uint64_t fetch(const at::Tensor& source, const at::Tensor& host) {
   if (!request) raise_if_error(request.error());
   const std::array<uint64_t, 3> immediates = {*request, offset_bytes(source), size_bytes};
   try {
-    client.append(wire::Command::kFetch, current_stream(), {&handle, 1},
+    client.append(wire::Command::kFetch, current_stream(source.device().index()), {&handle, 1},
                   std::as_bytes(std::span(immediates)));
   } catch (...) {
     client.session().abandon_request(*request);
