@@ -10,6 +10,7 @@ import pytest
 import rgpu
 import torch
 from rgpu_launch.services import start_opserver
+from torch.nn.parallel import comm
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -349,6 +350,60 @@ def test_foreach_ops_over_tensors_of_several_devices_go_one_by_one():
     assert [r.device.index for r in results] == [0, 1, 2]
     assert [r.tolist() for r in results] == [[1.0] * 2, [2.0] * 2, [3.0] * 2]
     assert [t.tolist() for t in tensors] == [[0.0] * 2, [2.0] * 2, [4.0] * 2]
+
+
+def check_data_parallel(device_ids):
+    """Forward and backward of a wrapped model against the CPU's, with no wait."""
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.ReLU()]
+    model = torch.nn.Sequential(*layers, torch.nn.Linear(16, 2)).eval()
+    x, other = torch.randn(12, 8), torch.randn(12, 2)
+    expected = model(x)
+    (expected - other).square().mean().backward()
+    gradients = [p.grad.clone() for p in model.parameters()]
+    parallel = torch.nn.DataParallel(model.to("rgpu"), device_ids=device_ids)
+    for inputs in (x.to("rgpu"), x):
+        model.zero_grad()
+        rgpu.reset_stats()
+        out = parallel(inputs)
+        assert out.device == torch.device("rgpu:0") and out.shape == (12, 2)
+        (out - other.to("rgpu")).square().mean().backward()
+        assert rgpu.stats()["waits"] == 0, rgpu.waits()
+        torch.testing.assert_close(out.detach().cpu(), expected.detach())
+        for p, gradient in zip(model.parameters(), gradients, strict=True):
+            torch.testing.assert_close(p.grad.cpu(), gradient)
+
+
+@pytest.mark.parametrize("device_ids", [None, [0, 1], [0], [0, 2]])
+def test_data_parallel_gives_what_one_device_does(device_ids):
+    check_data_parallel(device_ids)
+
+
+def test_data_parallel_with_the_only_device_runs(run_snippet):
+    done = run_snippet("""
+    import torch, rgpu
+    model = torch.nn.DataParallel(torch.nn.Linear(8, 2).to("rgpu"))
+    assert model(torch.ones(3, 8)).sum().backward() is None
+    assert model.module.bias.grad.tolist() == [3.0, 3.0]
+    """)
+    assert done.returncode == 0, done.stderr
+
+
+def test_scatter_gather_and_broadcast_do_what_they_do_for_cuda():
+    x = torch.arange(10.0).view(5, 2)
+    parts = comm.scatter(x, [1, 2], chunk_sizes=[2, 3])
+    assert [(p.device.index, p.shape[0]) for p in parts] == [(1, 2), (2, 3)]
+    assert comm.gather(parts, destination="cpu").tolist() == x.tolist()
+    assert comm.gather(parts, destination=0).device.index == 0
+    out = [torch.empty(1, 2, device="rgpu:1"), torch.empty(4, 2, device="rgpu:0")]
+    comm.scatter(x, out=out)
+    assert out[1].tolist() == x[1:].tolist()
+    copies = comm.broadcast(x, ["rgpu:2", "rgpu:0"])
+    assert [c.device.index for c in copies] == [2, 0] and copies[0].tolist() == x.tolist()
+    rows = comm.broadcast_coalesced([x.to("rgpu:0"), x.to("rgpu:0") + 1], [0, 1])
+    assert rows[1][1].device.index == 1 and rows[1][1].tolist() == (x + 1).tolist()
+    total = comm.reduce_add([x.to("rgpu:1"), x.to("rgpu:2")], destination=1)
+    assert total.device.index == 1 and total.tolist() == (2 * x).tolist()
 
 
 def test_storages_of_two_devices_do_not_become_one_tensors():
