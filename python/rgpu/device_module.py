@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from rgpu import _C
+from rgpu import _C, memory  # noqa: F401
 from rgpu.memory import (  # noqa: F401 - torch.rgpu has them, as torch.cuda does
     empty_cache,
     max_memory_allocated,

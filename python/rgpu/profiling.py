@@ -13,7 +13,14 @@ from rgpu import _C
 _EXECUTED, _RECEIVED = 1, 2  # wire::TraceKind
 _CLIENT, _SERVER = 1, 2  # The trace's processes.
 _FLUSH, _WIRE = 1001, 1002  # Tracks of the client beside its threads.
-_QUEUE = 1000  # A track of the server beside its streams.
+_QUEUE = 1_000_000  # A track of the server beside its streams.
+_STREAMS = 64  # Of a device: wire/stream.h.
+
+
+def _stream_name(number: int) -> str:
+    """What a stream is called; those of the first device without naming it."""
+    device, stream = divmod(number, _STREAMS)
+    return f"rgpu:{device} stream {stream}" if device else f"stream {stream}"
 
 
 class _Call(NamedTuple):
@@ -161,7 +168,7 @@ class profile:  # noqa: N801 - a context manager, as torch.profiler's
             (_CLIENT, _WIRE): "wire: batches under way",
             (_SERVER, _QUEUE): "receive and decode",
             **{(_CLIENT, thread): f"thread {thread}: issue and wait" for thread in threads},
-            **{(_SERVER, stream): f"stream {stream}" for stream in streams},
+            **{(_SERVER, stream): _stream_name(stream) for stream in streams},
         }
         return [
             {

@@ -179,9 +179,11 @@ Status BatchDecoder::decode_records(IncomingBatch& batch) {
 }
 
 Status BatchDecoder::decode_record(IncomingBatch& batch, wire::BatchReader::Record record) {
-  // What all streams hold is known when all have done what came before, too.
-  if (several_streams_ &&
-      (record.number == number(Command::kSync) || record.number == number(Command::kMemory))) {
+  // What the CPU's streams hold is known when all have done what came before, too; an accelerator's
+  // memory is taken when a record is launched, on this thread.
+  const bool is_of_all = record.number == number(Command::kSync) ||
+                         (record.number == number(Command::kMemory) && state_.on_cpu());
+  if (several_streams_ && is_of_all) {
     submit_run(false);
     executor_.drain();
     start_run();

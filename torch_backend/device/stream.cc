@@ -124,20 +124,19 @@ void synchronize_devices() {
   Client& client = Client::get();
   if (!client.connected()) return;
   const uint32_t generation = client.generation();
-  std::vector<std::pair<uint32_t, uint64_t>> appended;  // Of the streams in use.
+  // Of the streams in use, and of 0, to which the question itself goes.
+  std::vector<std::pair<uint32_t, uint64_t>> appended;
   for (uint32_t device = 0; device < client.known_device_count(); ++device) {
     for (uint32_t i = 0; i <= kPoolSize; ++i) {
       const uint32_t stream = wire::stream_of(device, i);
       const uint64_t records = client.session().appended(stream);
-      if (records != 0) appended.emplace_back(stream, records);
+      if (records != 0 || stream == 0) appended.emplace_back(stream, records);
     }
   }
   client.synchronize();
   for (const auto& [stream, records] : appended) {
-    // The question itself went to stream 0.
-    const bool asked = stream == 0;
     note_done(stream, generation,
-              asked ? with_question(client.session(), stream, records) : records);
+              stream == 0 ? with_question(client.session(), stream, records) : records);
   }
 }
 
