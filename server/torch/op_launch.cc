@@ -171,8 +171,10 @@ void OpLauncher::poison_all(const OpRecord& record, const PoisonPtr& poison) {
 void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
                       std::vector<OutgoingReply>& replies) {
   const OpPlan& plan = *record.plan;
-  error.op = plan.name;
-  error.arguments = arguments_text(plan);
+  if (!plan.refusal) {  // A refusal names them itself.
+    error.op = plan.name;
+    error.arguments = arguments_text(plan);
+  }
   error.location = record.location;
   const auto poison = std::make_shared<Poison>(std::move(error));
   poison_all(record, poison);

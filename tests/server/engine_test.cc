@@ -145,19 +145,6 @@ TEST_F(Engine, APoisonedInputPoisonsTheInPlaceTarget) {
   EXPECT_EQ(fetch_error(4).error.op, "aten::index_select");
 }
 
-TEST_F(Engine, AnotherSchemaPoisonsAndNamesBothVersions) {
-  wire::OpTemplate relu = op("aten::relu", "", {tensor_arg({3})}, {new_output({3})});
-  relu.schema_hash = 12345;
-  const uint32_t number = batch.define(relu);
-  batch.upload<float>(1, {1, 2, 3}).record(number, {1, 2});
-  apply();
-  const wire::Reply reply = fetch_error(2);
-  EXPECT_EQ(reply.error.code, Code::kUnimplemented);
-  EXPECT_NE(reply.error.message.find("aten::relu"), std::string::npos);
-  EXPECT_NE(reply.error.message.find("2.9.9"), std::string::npos);
-  EXPECT_NE(reply.error.message.find("PyTorch 2.1"), std::string::npos);
-}
-
 TEST_F(Engine, RandomOpsReplayTheSameNumbers) {
   wire::OpTemplate bernoulli =
       op("aten::native_dropout", "", {tensor_arg({64}), scalar_double_arg(), bool_arg(true)},

@@ -1,5 +1,6 @@
 #include "torch_backend/device/client.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
@@ -38,13 +39,22 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-std::string with_origin(const wire::RemoteError& error) {
-  std::string text = error.message;
-  if (!error.op.empty()) {
-    text += "\n  rgpu: raised on the server by " + error.op + "(" + error.arguments + ")";
+// Beside the server's schema, which its refusal names, the one that was asked for.
+std::string client_schema(const wire::RemoteError& error) {
+  if (error.code != Code::kUnimplemented) return {};
+  const size_t dot = error.op.find('.');
+  const std::string overload = dot == std::string::npos ? "" : error.op.substr(dot + 1);
+  const auto op = c10::Dispatcher::singleton().findSchema({error.op.substr(0, dot), overload});
+  return op ? "\n  the client's schema: " + toString(op->schema()) : std::string();
+}
+
     const std::string line = Client::hooks().describe_location(error.location);
     text += line.empty() ? ", program line unknown" : ", issued at " + line;
   }
+std::string with_origin(const wire::RemoteError& error) {
+  std::string text = error.message + client_schema(error);
+  if (!error.op.empty()) {
+    text += "\n  rgpu: raised on the server by " + error.op + "(" + error.arguments + ")";
   return text;
 }
 
