@@ -117,10 +117,7 @@ Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& re
       }
       wire::Reply reply;
       bind_results(record, plan.replies ? &reply : nullptr);
-      if (plan.replies) {
-        std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
-        replies.push_back({std::move(reply), {}, nullptr});
-      }
+      if (plan.replies) answer(record, std::move(reply), replies);
     }
   } catch (...) {
     fail(record, to_remote_error(std::current_exception()), replies);
@@ -131,6 +128,16 @@ Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& re
   results_.clear();
   crash_report::note_op(nullptr);
   return status;
+}
+
+void OpLauncher::answer(const OpRecord& record, wire::Reply reply,
+                        std::vector<OutgoingReply>& replies) {
+  if (const PoisonPtr lost = state_.errors.take_lost()) {
+    reply_failed(record, lost_error(*lost), replies);
+    return;
+  }
+  std::memcpy(&reply.request, record.immediates + record.plan->immediates_size_bytes - 8, 8);
+  replies.push_back({std::move(reply), {}, nullptr});
 }
 
 // ---- Failure ------------------------------------------------------------------------------------
@@ -145,17 +152,19 @@ bool OpLauncher::skip(const OpRecord& record, std::vector<OutgoingReply>& replie
     return true;
   }
   poison_all(record, poison);
-  if (plan.replies) reply_failed(record, *poison, replies);
+  if (plan.replies) {
+    poison->reported = true;
+    reply_failed(record, poison->error, replies);
+  }
   return true;
 }
 
-void OpLauncher::reply_failed(const OpRecord& record, Poison& poison,
+void OpLauncher::reply_failed(const OpRecord& record, wire::RemoteError error,
                               std::vector<OutgoingReply>& replies) {
   wire::Reply reply;
   std::memcpy(&reply.request, record.immediates + record.plan->immediates_size_bytes - 8, 8);
   reply.failed = true;
-  reply.error = poison.error;
-  poison.reported = true;
+  reply.error = std::move(error);
   replies.push_back({std::move(reply), {}, nullptr});
 }
 
@@ -185,7 +194,8 @@ void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
     }
   }
   if (plan.replies) {
-    reply_failed(record, *poison, replies);
+    poison->reported = true;
+    reply_failed(record, poison->error, replies);
   } else {
     state_.errors.add(poison);
   }

@@ -35,8 +35,9 @@ class OpLauncher {
  private:
   class Immediates;
 
-  static void reply_failed(const OpRecord& record, Poison& poison,
+  static void reply_failed(const OpRecord& record, wire::RemoteError error,
                            std::vector<OutgoingReply>& replies);
+  void answer(const OpRecord& record, wire::Reply reply, std::vector<OutgoingReply>& replies);
   [[nodiscard]] bool skip(const OpRecord& record, std::vector<OutgoingReply>& replies);
   [[nodiscard]] Status build_stack(const OpRecord& record);
   [[nodiscard]] Status push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates);

@@ -163,12 +163,23 @@ Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
 }
 
 void StreamRunner::reply_error(uint64_t request, const PoisonPtr& poison) {
+  poison->reported = true;
+  reply_failed(request, poison->error);
+}
+
+void StreamRunner::reply_failed(uint64_t request, wire::RemoteError error) {
   wire::Reply failed;
   failed.request = request;
   failed.failed = true;
-  failed.error = poison->error;
-  poison->reported = true;
+  failed.error = std::move(error);
   reply(std::move(failed));
+}
+
+bool StreamRunner::reply_lost(uint64_t request) {
+  const PoisonPtr lost = state_.errors.take_lost();
+  if (!lost) return false;
+  reply_failed(request, lost_error(*lost));
+  return true;
 }
 
 Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
@@ -192,6 +203,7 @@ Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
                                         std::to_string(offset_bytes) + " of a storage of " +
                                         std::to_string(slot->size_bytes()) + " bytes"};
   }
+  if (reply_lost(request)) return {};
   OutgoingReply answer;
   answer.reply.request = request;
   if (size_bytes == 0) {
@@ -261,6 +273,7 @@ void StreamRunner::stop_trace(const Step& step, Slot& slot) {
 }
 
 void StreamRunner::memory(const Step& step) {
+  if (reply_lost(read_u64(step.immediates))) return;
   wire::Reply figures;
   figures.request = read_u64(step.immediates);
   const MemoryFigures figures_of_device = memory_figures(state_.device);

@@ -130,6 +130,8 @@ TEST_F(Engine, AFailedInPlaceOpPoisonsItsTarget) {
 TEST_F(Engine, AnUploadOfTheWholeStorageCures) {
   const uint32_t select = define_index_select();
   batch.upload<float>(1, {1, 2, 3}).upload<int64_t>(2, {9}).record(select, {1, 2, 3});
+  apply();
+  (void)fetch_error(3);
   batch.upload<float>(3, {8});
   EXPECT_EQ(fetch<float>(3, 1), (std::vector<float>{8}));
 }

@@ -133,6 +133,7 @@ Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
     called.outputs.push_back(make_tensor(plan, handle++, issued.generation));
   }
   if (keeps_graph) called.graph = make_tensor(graph_plan(), handle, issued.generation);
+  wait_if_debug(lock);
   return called;
 }
 
@@ -186,6 +187,7 @@ struct GraphBackward final : public torch::autograd::Node {
     variable_list results;
     for (const TensorPlan& leaf : leaves)
       results.push_back(make_tensor(leaf, handle++, issued.generation));
+    wait_if_debug(lock);
     return results;
   }
 

@@ -77,6 +77,19 @@ void fill_from_reply(const wire::Reply& reply, std::vector<TensorPlan>& tensors,
   }
 }
 
+// Without the reply there will be no tensors that free the handles.
+wire::Reply wait_for_results(const Issued& issued, uint32_t new_handle_count) {
+  Client& client = Client::get();
+  try {
+    return client.wait(issued.request);
+  } catch (...) {
+    for (uint32_t i = 0; i < new_handle_count; ++i) {
+      client.release(issued.generation, issued.first_new_handle + i);
+    }
+    throw;
+  }
+}
+
 c10::IValue make_result(const ReturnPlan& plan, const std::vector<TensorPlan>& tensors,
                         c10::IValue* arguments, wire::Handle& handle, uint32_t generation) {
   const auto next = [&](const TensorPlan& tensor) {
@@ -139,6 +152,13 @@ void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
 }
 
 }  // namespace
+
+void wait_if_debug(IssueLock& lock) {
+  if (!Client::debug()) [[likely]]
+    return;
+  lock.unlock();
+  Client::get().synchronize_stream(current_stream());
+}
 
 OpMemory& op_memory() {
   static OpMemory* memory = new OpMemory();  // Leaked: ops may run while statics are destroyed.
@@ -241,12 +261,14 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
   const Issued issued = append_call(*entry, key);
   if (!entry->replies) [[likely]] {
     replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
+    wait_if_debug(lock);
     return;
   }
   std::vector<TensorPlan> tensors = entry->tensors;
   std::vector<ReturnPlan> returns = entry->returns;
+  const uint32_t new_handle_count = entry->new_handle_count;
   lock.unlock();
-  fill_from_reply(client.wait(issued.request), tensors, returns);
+  fill_from_reply(wait_for_results(issued, new_handle_count), tensors, returns);
   replace_arguments(op, *stack, tensors, returns, issued);
 }
 

@@ -12,6 +12,7 @@
 
 #include <atomic>
 
+#include "torch_backend/device/client.h"
 #include "torch_backend/ops/call_key.h"
 #include "torch_backend/ops/op_info.h"
 #include "torch_backend/ops/op_memory.h"
@@ -52,6 +53,10 @@ struct Issued {
 // Inserts what was learnt about `key`; forgets everything first when the memory is full. Under the
 // same mutex.
 OpEntry* remember(std::unique_ptr<OpEntry> entry, const CallKey& key);
+
+// With Client::debug(): lets go of the lock and waits until what the thread issued is done; raises
+// its error.
+void wait_if_debug(IssueLock& lock);
 
 // A tensor as planned, over a new storage under `handle`.
 [[nodiscard]] at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle,

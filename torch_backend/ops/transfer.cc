@@ -61,6 +61,7 @@ void upload_range(const at::Tensor& host, bool keeps, const at::Tensor& target) 
                               std::move(payload), Client::hooks().observer());
   raise_if_error(status);
   if (name_of(storage).fresh) mark_announced(storage);
+  if (Client::debug()) client.synchronize_stream(current_stream());
 }
 
 void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
