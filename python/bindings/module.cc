@@ -15,6 +15,7 @@
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/hooks.h"
 #include "torch_backend/device/stream.h"
+#include "torch_backend/device/switches.h"
 #include "torch_backend/device/trace.h"
 
 namespace py = pybind11;
@@ -160,6 +161,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("start_trace", [] { translated([] { rgpu::backend::Trace::get().start(); }); });
   m.def("stop_trace", &stop_trace);
   m.def("reset_waits", [] { Client::get().reset_wait_sites(); });
+  m.def("note_flush_denormal",
+        [](bool on) { rgpu::backend::SwitchWatch::get().note_flush_denormal(on); });
   m.def("flush_policy", [] { return Client::get().flush_policy(); });
   m.def("get_rng_state", [] {
     return translated([] { return at::Tensor(rgpu::backend::default_generator(0).get_state()); });

@@ -28,7 +28,7 @@ if _major_minor(_torch.__version__) != _major_minor(_build.TORCH_VERSION):
         f"{_torch.__version__}: build it again with `pip install --no-build-isolation .`"
     )
 
-from rgpu import _C, debugging, device_module, meta_kernels, printing  # noqa: E402
+from rgpu import _C, debugging, denormals, device_module, meta_kernels, printing  # noqa: E402
 from rgpu.profiling import profile  # noqa: E402
 from rgpu.session import (  # noqa: E402
     Wait,
@@ -61,6 +61,7 @@ _C.register_device([f"{_Path(path)}/" for path in (*_torch.__path__, *__path__)]
 _torch._register_device_module("rgpu", device_module)
 _torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 printing.install()
+denormals.install()
 debugging.install()
 meta_kernels.defer_compiler()
 _atexit.register(_C.close)

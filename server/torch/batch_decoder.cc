@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "server/torch/switches.h"
 #include "wire/limits.h"
 #include "wire/op_template.h"
 
@@ -21,7 +22,8 @@ constexpr uint32_t number(Command command) { return static_cast<uint32_t>(comman
 
 bool is_done_when_decoded(Command command) {
   return command == Command::kStream || command == Command::kForgetTemplates ||
-         command == Command::kWaitEvent || command == Command::kQueryEvent;
+         command == Command::kWaitEvent || command == Command::kQueryEvent ||
+         command == Command::kSwitches;
 }
 
 bool is_of_event(Command command) {
@@ -96,6 +98,12 @@ void BatchDecoder::cut_run() {
   start_run();
 }
 
+void BatchDecoder::drain() {
+  submit_run(false);
+  executor_.drain();
+  start_run();
+}
+
 // ---- Streams ------------------------------------------------------------------------------------
 
 void BatchDecoder::set_stream(uint32_t stream) {
@@ -159,11 +167,7 @@ Status BatchDecoder::decode_records(IncomingBatch& batch) {
 }
 
 Status BatchDecoder::decode_record(IncomingBatch& batch, wire::BatchReader::Record record) {
-  if (several_streams_ && record.number == number(Command::kSync)) {
-    submit_run(false);
-    executor_.drain();
-    start_run();
-  }
+  if (several_streams_ && record.number == number(Command::kSync)) drain();
   Step step;
   step.location = record.location;
   if (record.number != number(Command::kFree) && record.number != number(Command::kStream)) {
@@ -238,6 +242,7 @@ Status BatchDecoder::decode_command(IncomingBatch& batch, uint32_t number, Step&
   if (!immediates) return immediates.error();
   step.immediates = immediates->data();
   if (step.command == Command::kStream) return decode_stream(step);
+  if (step.command == Command::kSwitches) return decode_switches(step);
   if (step.command == Command::kForgetTemplates) {
     plans_ = std::make_shared<OpPlans>();
     geometries_.clear();
@@ -267,6 +272,23 @@ Status BatchDecoder::decode_stream(const Step& step) {
   submit_run(false);
   set_stream(stream);
   start_run();
+  return {};
+}
+
+// Kernels read them when they are called: what came before on any stream has been called, and
+// nothing of what comes after. Only the CPU's streams have threads of their own.
+Status BatchDecoder::decode_switches(const Step& step) {
+  const std::span<const std::byte, sizeof(wire::Switches)> bytes(step.immediates,
+                                                                 sizeof(wire::Switches));
+  const Result<wire::Switches> switches = wire::decode_switches(bytes);
+  if (!switches) return switches.error();
+  if (several_streams_ && state_.device.is_cpu()) {
+    drain();
+  } else {
+    cut_run();
+  }
+  apply_switches(*switches);
+  state_.flush_denormal = (switches->flags & wire::Switches::kFlushDenormal) != 0;
   return {};
 }
 

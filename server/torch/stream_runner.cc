@@ -9,6 +9,7 @@
 #include "server/torch/device.h"
 #include "server/torch/download.h"
 #include "server/torch/remote_error.h"
+#include "server/torch/switches.h"
 
 namespace rgpu::server {
 namespace {
@@ -32,6 +33,7 @@ wire::RemoteError command_error(const char* command, uint64_t size_bytes) {
 void TorchRun::execute() { runner->execute(*this); }
 
 void StreamRunner::execute(TorchRun& run) {
+  flush_denormal_here(state_.flush_denormal.load(std::memory_order_relaxed));
   for (const Step& step : run.steps) {
     if (state_.ended.load(std::memory_order_relaxed)) break;
     Status status = state_.trace.on() ? execute_traced(step, run) : execute(step, run);

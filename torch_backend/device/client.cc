@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "torch_backend/device/downloads.h"
+#include "torch_backend/device/switches.h"
 #include "torch_backend/device/trace.h"
 
 namespace rgpu::backend {
@@ -122,6 +123,7 @@ void Client::connect_locked(const std::string& address, double timeout_s) {
   sessions_.push_back(*std::move(session));
   device_count_.store(-1);
   generation_.fetch_add(1, std::memory_order_release);
+  SwitchWatch::mark_stale();
   records_waited_for_ = 0;
   current_.store(sessions_.back().get(), std::memory_order_release);
 }

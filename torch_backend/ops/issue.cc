@@ -10,6 +10,7 @@
 #include "torch_backend/device/generator.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
+#include "torch_backend/device/switches.h"
 #include "torch_backend/device/trace.h"
 #include "torch_backend/ops/shape_inference.h"
 #include "wire/limits.h"
@@ -202,6 +203,9 @@ Issued append_call(OpEntry& entry, CallKey& key) {
   Session& session = client.session();
   Issued issued;
   issued.generation = client.generation();
+  if (SwitchWatch::concerns(entry.op->switch_use)) {
+    SwitchWatch::get().check(entry.op->switch_use, issued.generation);
+  }
   if (entry.number == 0 || entry.generation != issued.generation) [[unlikely]] {
     Result<uint32_t> number = session.define_template(entry.encoded);
     if (!number) raise_if_error(number.error());

@@ -32,6 +32,7 @@ struct OpInfo {
   bool random = false;              // Draws from a generator.
   bool asks_server = false;         // Its result's geometry depends on data.
   bool takes_host_indices = false;  // CPU index tensors are uploaded, as CUDA does.
+  uint8_t switch_use = 0;           // Which numerics switches it may depend on (switches.h).
 };
 
 }  // namespace rgpu::backend
