@@ -77,6 +77,8 @@ class WaitObserver {
   virtual void after_wait() {}
   // Called every 50 ms of a wait. False: give up; the call returns kCancelled.
   [[nodiscard]] virtual bool keep_waiting() { return true; }
+  // After each wait that SessionStats counts, with its time.
+  virtual void counted(std::chrono::nanoseconds /*waited*/) noexcept {}
 };
 
 // Counters since the session began. `waits` counts every time a calling thread stood still for the

@@ -14,6 +14,7 @@ CountedWait::~CountedWait() {
       static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(waited).count()),
       std::memory_order_relaxed);
   observer_.after_wait();
+  observer_.counted(waited);
 }
 
 }  // namespace rgpu

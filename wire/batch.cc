@@ -6,13 +6,14 @@
 
 #include "rgpu_generated.h"
 #include "wire/limits.h"
+#include "wire/switches.h"
 #include "wire/tables.h"
 #include "wire/varint.h"
 
 namespace rgpu::wire {
 namespace {
 
-constexpr std::array<RecordShape, 15> kCommandShapes = {{
+constexpr std::array<RecordShape, 16> kCommandShapes = {{
     {1, 0},         // kFree
     {1, 8},         // kAllocate
     {1, 24},        // kUpload
@@ -28,8 +29,9 @@ constexpr std::array<RecordShape, 15> kCommandShapes = {{
     {0, 8, true},   // kSyncStream
     {0, 8, true},   // kStartTrace
     {1, 8, true},   // kStopTrace
+    {0, sizeof(Switches)},
 }};
-static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kStopTrace) + 1);
+static_assert(kCommandShapes.size() == static_cast<size_t>(Command::kSwitches) + 1);
 static_assert(kCommandShapes.size() <= kFirstTemplate);
 
 constexpr uint32_t kForgetTemplates = static_cast<uint32_t>(Command::kForgetTemplates);

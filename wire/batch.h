@@ -55,6 +55,8 @@ enum class Command : uint32_t {
                      // (wire/trace.h). Replies with a value: its clock's ns.
   kStopTrace = 14,   // handles: 1 (new), a storage of what was kept. immediates: u64 request.
                      // Replies with a value: that storage's bytes.
+  kSwitches = 15,    // immediates: Switches (wire/switches.h), which hold for all later records of
+                     // the session.
 };
 inline constexpr uint32_t kFirstTemplate = 16;
 

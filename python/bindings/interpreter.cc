@@ -12,7 +12,7 @@ namespace {
 
 // Gives up the GIL while its thread waits, if the thread holds it, looks for Ctrl-C and shows how a
 // long transfer gets on.
-class InterpreterObserver final : public WaitObserver {
+class InterpreterObserver final : public NotingObserver {
  public:
   void before_wait() override {
     progress_.begin(Client::get().stats());
@@ -49,6 +49,21 @@ void throw_interrupted() {
   error.persist();
   PyGILState_Release(gil);
   throw error;
+}
+
+// rgpu.debugging.stack(); "" where that fails, since an error is being told already.
+std::string program_stack() {
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  std::string text;
+  PyObject* module = PyImport_ImportModule("rgpu.debugging");
+  PyObject* stack = module == nullptr ? nullptr : PyObject_CallMethod(module, "stack", nullptr);
+  const char* utf8 = stack == nullptr ? nullptr : PyUnicode_AsUTF8(stack);
+  if (utf8 != nullptr) text = utf8;
+  PyErr_Clear();
+  Py_XDECREF(stack);
+  Py_XDECREF(module);
+  PyGILState_Release(gil);
+  return text;
 }
 
 // Python's NotImplementedError, and PyTorch's ways to say that a shape depends on data.
@@ -89,6 +104,7 @@ void install_interpreter_hooks() {
   hooks.is_unimplemented = &is_unimplemented;
   hooks.observer = &thread_observer;
   hooks.throw_interrupted = &throw_interrupted;
+  hooks.stack = &program_stack;
 }
 
 }  // namespace rgpu::backend

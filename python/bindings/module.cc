@@ -15,6 +15,7 @@
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/hooks.h"
 #include "torch_backend/device/stream.h"
+#include "torch_backend/device/switches.h"
 #include "torch_backend/device/trace.h"
 #include "torch_backend/distributed/host_staged_backend.h"
 
@@ -171,6 +172,8 @@ PYBIND11_MODULE(_C, m) {
           return c10::make_intrusive<rgpu::backend::HostStagedBackend>(host);
         });
   m.def("reset_waits", [] { Client::get().reset_wait_sites(); });
+  m.def("note_flush_denormal",
+        [](bool on) { rgpu::backend::SwitchWatch::get().note_flush_denormal(on); });
   m.def("flush_policy", [] { return Client::get().flush_policy(); });
   m.def("get_rng_state", [](int device) {
     return translated([&] { return at::Tensor(generator_of(device).get_state()); });

@@ -31,6 +31,8 @@ if _major_minor(_torch.__version__) != _major_minor(_build.TORCH_VERSION):
 from rgpu import (  # noqa: E402
     _C,
     data_parallel,
+    debugging,
+    denormals,
     device_module,
     distributed,
     library_hooks,
@@ -71,6 +73,8 @@ _torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 printing.install()
 distributed.install()
 data_parallel.install()
+denormals.install()
+debugging.install()
 meta_kernels.defer_compiler()
 library_hooks.install()
 _atexit.register(_C.close)

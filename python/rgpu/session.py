@@ -36,6 +36,7 @@ def connect(address: str | None = None, *, timeout_s: float = 5.0) -> dict[str, 
     """
     _C.connect(address or "", timeout_s)
     _baseline.clear()
+    _C.reset_waits()
     return _C.server()
 
 

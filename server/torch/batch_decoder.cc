@@ -4,6 +4,7 @@
 #include <cstring>
 #include <utility>
 
+#include "server/torch/switches.h"
 #include "wire/limits.h"
 #include "wire/op_template.h"
 #include "wire/stream.h"
@@ -22,7 +23,8 @@ constexpr uint32_t number(Command command) { return static_cast<uint32_t>(comman
 
 bool is_done_when_decoded(Command command) {
   return command == Command::kStream || command == Command::kForgetTemplates ||
-         command == Command::kWaitEvent || command == Command::kQueryEvent;
+         command == Command::kWaitEvent || command == Command::kQueryEvent ||
+         command == Command::kSwitches;
 }
 
 bool is_of_event(Command command) {
@@ -109,6 +111,12 @@ void BatchDecoder::cut_run() {
   start_run();
 }
 
+void BatchDecoder::drain() {
+  submit_run(false);
+  executor_.drain();
+  start_run();
+}
+
 // ---- Streams ------------------------------------------------------------------------------------
 
 Status BatchDecoder::set_stream(uint32_t stream) {
@@ -183,11 +191,7 @@ Status BatchDecoder::decode_record(IncomingBatch& batch, wire::BatchReader::Reco
   // memory is taken when a record is launched, on this thread.
   const bool is_of_all = record.number == number(Command::kSync) ||
                          (record.number == number(Command::kMemory) && state_.on_cpu());
-  if (several_streams_ && is_of_all) {
-    submit_run(false);
-    executor_.drain();
-    start_run();
-  }
+  if (several_streams_ && is_of_all) drain();
   Step step;
   step.location = record.location;
   if (record.number != number(Command::kFree) && record.number != number(Command::kStream)) {
@@ -262,6 +266,7 @@ Status BatchDecoder::decode_command(IncomingBatch& batch, uint32_t number, Step&
   if (!immediates) return immediates.error();
   step.immediates = immediates->data();
   if (step.command == Command::kStream) return decode_stream(step);
+  if (step.command == Command::kSwitches) return decode_switches(step);
   if (step.command == Command::kForgetTemplates) {
     plans_ = std::make_shared<OpPlans>();
     geometries_.clear();
@@ -291,6 +296,23 @@ Status BatchDecoder::decode_stream(const Step& step) {
   const Status status = set_stream(stream);
   start_run();
   return status;
+}
+
+// Kernels read them when they are called: what came before on any stream has been called, and
+// nothing of what comes after. Only the CPU's streams have threads of their own.
+Status BatchDecoder::decode_switches(const Step& step) {
+  const std::span<const std::byte, sizeof(wire::Switches)> bytes(step.immediates,
+                                                                 sizeof(wire::Switches));
+  const Result<wire::Switches> switches = wire::decode_switches(bytes);
+  if (!switches) return switches.error();
+  if (several_streams_ && state_.on_cpu()) {
+    drain();
+  } else {
+    cut_run();
+  }
+  apply_switches(*switches);
+  state_.flush_denormal = (switches->flags & wire::Switches::kFlushDenormal) != 0;
+  return {};
 }
 
 // ---- Events -------------------------------------------------------------------------------------

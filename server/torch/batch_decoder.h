@@ -35,6 +35,7 @@ class BatchDecoder {
   [[nodiscard]] Status decode_op(wire::BatchReader& reader, uint32_t number, Step& step);
   [[nodiscard]] Status decode_command(IncomingBatch& batch, uint32_t number, Step& step);
   [[nodiscard]] Status decode_stream(const Step& step);
+  [[nodiscard]] Status decode_switches(const Step& step);
   [[nodiscard]] Status decode_event(wire::Handle handle, Step& step);
   [[nodiscard]] Status record_event(wire::Handle handle);
   [[nodiscard]] Status query_event(EventMark& mark, const Step& step);
@@ -50,6 +51,7 @@ class BatchDecoder {
   void start_run();
   void submit_run(bool is_last);
   void cut_run();  // What follows in the batch is another run.
+  void drain();    // And everything before it has executed.
 
   EngineState& state_;
   Executor& executor_;

@@ -52,8 +52,9 @@ struct EngineState {
   std::deque<MemoryLedger> ledgers;  // One for each device; constant once made.
   ErrorLog errors;
   Trace trace;
-  std::mutex random_mutex;          // Seed and launch are one step: the generator is process-wide.
-  std::atomic<bool> ended = false;  // The session failed: skip whatever is still queued.
+  std::mutex random_mutex;  // Seed and launch are one step: the generator is process-wide.
+  std::atomic<bool> flush_denormal = false;  // Of every thread that runs records.
+  std::atomic<bool> ended = false;           // The session failed: skip whatever is still queued.
 };
 
 }  // namespace rgpu::server

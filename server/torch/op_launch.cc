@@ -135,10 +135,7 @@ Status OpLauncher::run(const OpRecord& record, std::vector<OutgoingReply>& repli
   room.release();
   wire::Reply reply;
   bind_results(record, plan.replies ? &reply : nullptr);
-  if (plan.replies) {
-    std::memcpy(&reply.request, record.immediates + plan.immediates_size_bytes - 8, 8);
-    replies.push_back({std::move(reply), {}, nullptr});
-  }
+  if (plan.replies) answer(record, std::move(reply), replies);
   return {};
 }
 
@@ -158,6 +155,16 @@ void OpLauncher::run_memory_builtin(const OpPlan& plan) {
   }
 }
 
+void OpLauncher::answer(const OpRecord& record, wire::Reply reply,
+                        std::vector<OutgoingReply>& replies) {
+  if (const PoisonPtr lost = state_.errors.take_lost()) {
+    reply_failed(record, lost_error(*lost), replies);
+    return;
+  }
+  std::memcpy(&reply.request, record.immediates + record.plan->immediates_size_bytes - 8, 8);
+  replies.push_back({std::move(reply), {}, nullptr});
+}
+
 // ---- Failure ------------------------------------------------------------------------------------
 
 bool OpLauncher::skip(const OpRecord& record, std::vector<OutgoingReply>& replies) {
@@ -171,7 +178,10 @@ bool OpLauncher::skip(const OpRecord& record, std::vector<OutgoingReply>& replie
   }
   poison = placed(poison, record);
   poison_all(record, poison);
-  if (plan.replies) reply_failed(record, *poison, replies);
+  if (plan.replies) {
+    poison->reported = true;
+    reply_failed(record, poison->error, replies);
+  }
   return true;
 }
 
@@ -189,13 +199,12 @@ PoisonPtr OpLauncher::placed(const PoisonPtr& poison, const OpRecord& record) {
   return located;
 }
 
-void OpLauncher::reply_failed(const OpRecord& record, Poison& poison,
+void OpLauncher::reply_failed(const OpRecord& record, wire::RemoteError error,
                               std::vector<OutgoingReply>& replies) {
   wire::Reply reply;
   std::memcpy(&reply.request, record.immediates + record.plan->immediates_size_bytes - 8, 8);
   reply.failed = true;
-  reply.error = poison.error;
-  poison.reported = true;
+  reply.error = std::move(error);
   replies.push_back({std::move(reply), {}, nullptr});
 }
 
@@ -212,8 +221,10 @@ void OpLauncher::poison_all(const OpRecord& record, const PoisonPtr& poison) {
 void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
                       std::vector<OutgoingReply>& replies) {
   const OpPlan& plan = *record.plan;
-  error.op = plan.name;
-  error.arguments = arguments_text(plan);
+  if (!plan.refusal) {  // A refusal names them itself.
+    error.op = plan.name;
+    error.arguments = arguments_text(plan);
+  }
   error.location = record.location;
   const auto poison = std::make_shared<Poison>(std::move(error));
   poison_all(record, poison);
@@ -224,7 +235,8 @@ void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
     }
   }
   if (plan.replies) {
-    reply_failed(record, *poison, replies);
+    poison->reported = true;
+    reply_failed(record, poison->error, replies);
   } else {
     state_.errors.add(poison);
   }

@@ -39,10 +39,11 @@ class OpLauncher {
  private:
   class Immediates;
 
-  static void reply_failed(const OpRecord& record, Poison& poison,
+  static void reply_failed(const OpRecord& record, wire::RemoteError error,
                            std::vector<OutgoingReply>& replies);
   // An allocation's error has no program line of its own: it gets the first op's that needs it.
   [[nodiscard]] PoisonPtr placed(const PoisonPtr& poison, const OpRecord& record);
+  void answer(const OpRecord& record, wire::Reply reply, std::vector<OutgoingReply>& replies);
   [[nodiscard]] bool skip(const OpRecord& record, std::vector<OutgoingReply>& replies);
   [[nodiscard]] Status build_stack(const OpRecord& record);
   [[nodiscard]] Status push(const ArgPlan& arg, const OpRecord& record, Immediates& immediates);

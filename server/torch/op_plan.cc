@@ -1,16 +1,13 @@
 #include "server/torch/op_plan.h"
 
-#define XXH_INLINE_ALL
 #include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
-#include <torch/version.h>
-#include <xxhash.h>
 
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "server/torch/op_policy.h"
+#include "server/torch/schema_match.h"
 
 namespace rgpu::server {
 namespace {
@@ -119,23 +116,39 @@ Result<c10::IValue> constant(const Arg& arg, const Wanted& wanted, const PlanCon
   }
 }
 
+// For an error's text: what can be described.
+void append_geometries(const Arg& arg, const PlanContext& context, std::string& text) {
+  constexpr size_t kSizeBytesMax = 4096;
+  for (const Arg& item : arg.items) append_geometries(item, context, text);
+  if (arg.kind != ArgKind::kTensor || text.size() > kSizeBytesMax) return;
+  const Result<GeometryPtr> geometry = context.geometries.intern(arg.tensor);
+  if (geometry) text += (text.empty() ? "" : ", ") + (*geometry)->to_string();
+}
+
 class Planner {
  public:
   Planner(const wire::OpTemplate& op, const PlanContext& context, OpPlan& plan)
       : op_(op), context_(context), plan_(plan) {}
 
-  Status plan_args(const c10::FunctionSchema& schema) {
-    if (op_.args.size() != schema.arguments().size()) {
+  Status plan_args(const SchemaMatch& match) {
+    const std::vector<c10::Argument>& arguments = match.op->schema().arguments();
+    const size_t added = match.added_end - match.added_begin;
+    if (op_.args.size() + added != arguments.size()) {
       return invalid(std::to_string(op_.args.size()) + " arguments where the schema has " +
-                     std::to_string(schema.arguments().size()));
+                     std::to_string(arguments.size() - added));
     }
-    for (size_t i = 0; i < op_.args.size(); ++i) {
-      const c10::Argument& argument = schema.arguments()[i];
+    size_t given = 0;
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      const c10::Argument& argument = arguments[i];
+      plan_.args.emplace_back();
+      if (i >= match.added_begin && i < match.added_end) {
+        plan_.args.back().constant = *argument.default_value();
+        continue;
+      }
       // Batch norms change their running statistics without saying so in the schema.
       written_ = (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) ||
                  argument.name() == "running_mean" || argument.name() == "running_var";
-      plan_.args.emplace_back();
-      Status status = plan_arg(op_.args[i], Wanted(*argument.type()), plan_.args.back());
+      Status status = plan_arg(op_.args[given++], Wanted(*argument.type()), plan_.args.back());
       if (!status.ok()) return status.with_context("argument '" + argument.name() + "'");
     }
     return {};
@@ -293,15 +306,16 @@ class Planner {
   bool written_ = false;
 };
 
-wire::RemoteError schema_differs(const wire::OpTemplate& op, const PlanContext& context) {
-  wire::RemoteError error;
-  error.code = Code::kUnimplemented;
-  error.type = wire::ErrorType::kNotImplementedError;
-  error.op = op.name;
-  error.message = "the schema of " + op.name + (op.overload.empty() ? "" : ".") + op.overload +
-                  " differs between the client's PyTorch " + context.client_torch_version +
-                  " and the server's PyTorch " RGPU_TORCH_VERSION;
-  return error;
+// Nothing of the call is looked at beyond its handles.
+void plan_refusal(const wire::OpTemplate& op, const PlanContext& context, wire::RemoteError refusal,
+                  OpPlan& plan) {
+  for (const Arg& arg : op.args) append_geometries(arg, context, refusal.arguments);
+  plan.refusal = std::move(refusal);
+  // What it would have changed in place is not known: rather too much than stale values.
+  bool changes = op.new_handle_count() == 0;
+  for (const wire::Output& output : op.outputs) changes |= output.kind == OutputKind::kAlias;
+  plan.input_written.assign(plan.input_count, changes ? 1 : 0);
+  plan.any_written = changes;
 }
 
 OpPlan::Builtin memory_builtin(std::string_view name) {
@@ -322,33 +336,19 @@ Status plan_call(const wire::OpTemplate& op, const PlanContext& context, OpPlan&
     if (op.args.empty() && op.outputs.empty() && !op.replies && !op.random) return {};
     return invalid("neither arguments nor results belong to it");
   }
-  RGPU_RETURN_IF_ERROR(check_namespace(op.name));
-  plan.op = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
-  if (!plan.op) return invalid("the server's PyTorch " RGPU_TORCH_VERSION " has no such op");
-  const c10::FunctionSchema& schema = plan.op->schema();
-  RGPU_RETURN_IF_ERROR(check_callable(op.name, schema));
-  if (context.device_type == c10::DeviceType::CPU)
-    plan.gap_filler = cpu_gap_filler(op.name, op.overload);
-  if (op.schema_hash != 0 && op.schema_hash != schema_hash(schema)) {
-    plan.refusal = schema_differs(op, context);
-    // What it would have changed in place is not known: rather too much than stale values.
-    bool changes = op.new_handle_count() == 0;
-    for (const wire::Output& output : op.outputs) changes |= output.kind == OutputKind::kAlias;
-    plan.input_written.assign(plan.input_count, changes ? 1 : 0);
-    plan.any_written = changes;
+  SchemaMatch match = match_schema(op, context.client_torch_version);
+  if (!match.op) {
+    plan_refusal(op, context, std::move(match.refusal), plan);
     return {};
   }
-  RGPU_RETURN_IF_ERROR(planner.plan_args(schema));
+  plan.op = match.op;
+  if (context.device_type == c10::DeviceType::CPU)
+    plan.gap_filler = cpu_gap_filler(op.name, op.overload);
+  RGPU_RETURN_IF_ERROR(planner.plan_args(match));
   return planner.plan_outputs();
 }
 
 }  // namespace
-
-uint64_t schema_hash(const c10::FunctionSchema& schema) {
-  const std::string text = toString(schema);
-  const uint64_t hash = XXH3_64bits(text.data(), text.size());
-  return hash == 0 ? 1 : hash;
-}
 
 Result<std::unique_ptr<const OpPlan>> make_op_plan(const wire::OpTemplate& op,
                                                    const PlanContext& context) {

@@ -2,9 +2,10 @@
 // geometries interned, and what the op writes to worked out from its schema.
 //
 // Threading: made on the decode thread, then constant; any stream reads it.
-// Errors:    kInvalidArgument ends the session: the op is unknown or may not be called, or the
-//            arguments do not fit its schema. A schema that differs between client and server is no
-//            such error: `refusal` then poisons the outputs of every record that uses the plan.
+// Errors:    kInvalidArgument ends the session: the arguments do not fit the op's schema. An op
+// that
+//            is unknown here, may not be called or has another schema is no such error: `refusal`
+//            then poisons the outputs of every record that uses the plan (schema_match.h).
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -102,8 +103,5 @@ struct PlanContext {
 };
 [[nodiscard]] Result<std::unique_ptr<const OpPlan>> make_op_plan(const wire::OpTemplate& op,
                                                                  const PlanContext& context);
-
-// xxHash3 of the schema's text, never 0: what a client's template carries.
-[[nodiscard]] uint64_t schema_hash(const c10::FunctionSchema& schema);
 
 }  // namespace rgpu::server

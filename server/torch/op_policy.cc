@@ -47,21 +47,19 @@ Status check_namespace(std::string_view name) {
   for (const std::string_view allowed : kNamespaces) {
     if (space == allowed) return {};
   }
-  return {Code::kInvalidArgument,
-          "the op " + std::string(name) + " is not in a callable namespace"};
+  return {Code::kUnimplemented, "the op " + std::string(name) + " is not in a callable namespace"};
 }
 
 Status check_callable(std::string_view name, const c10::FunctionSchema& schema) {
   for (const std::string_view refused : kRefused) {
     if (name == refused) {
-      return {Code::kInvalidArgument,
-              "the op " + std::string(name) + " may not be called remotely"};
+      return {Code::kUnimplemented, "the op " + std::string(name) + " may not be called remotely"};
     }
   }
   for (const c10::Argument& argument : schema.arguments()) {
     if (is_plain(*argument.type())) continue;
-    return {Code::kInvalidArgument, "the op " + std::string(name) + " takes a " +
-                                        argument.type()->str() + ", which cannot be sent"};
+    return {Code::kUnimplemented, "the op " + std::string(name) + " takes a " +
+                                      argument.type()->str() + ", which cannot be sent"};
   }
   return {};
 }

@@ -12,7 +12,7 @@
 
 namespace rgpu::server {
 
-// kInvalidArgument for namespaces other than aten and prims, ops that reach outside the session's
+// kUnimplemented for namespaces other than aten and prims, ops that reach outside the session's
 // tensors (files, output), and schemas with an argument that is no plain value or tensor.
 [[nodiscard]] Status check_callable(std::string_view name, const c10::FunctionSchema& schema);
 [[nodiscard]] Status check_namespace(std::string_view name);

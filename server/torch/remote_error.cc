@@ -62,6 +62,15 @@ wire::RemoteError to_remote_error(const std::exception_ptr& exception, MemoryLed
   return error;
 }
 
+wire::RemoteError lost_error(const Poison& poison) {
+  wire::RemoteError error = poison.error;
+  error.message +=
+      "\n  rgpu: this is the error of an earlier op, whose result was dropped unread; what was "
+      "asked "
+      "for here is fine: ask again";
+  return error;
+}
+
 std::string arguments_text(const OpPlan& plan) {
   constexpr size_t kSizeBytesMax = 4096;
   std::string text;

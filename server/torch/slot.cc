@@ -1,5 +1,6 @@
 #include "server/torch/slot.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rgpu::server {
@@ -11,13 +12,33 @@ constexpr size_t kErrorsMax = 1024;  // Later ones are still told by what depend
 
 void ErrorLog::add(PoisonPtr poison) {
   const std::lock_guard lock(mutex_);
+  if (errors_.size() == kErrorsMax) forget_reported();
   if (errors_.size() < kErrorsMax) errors_.push_back(std::move(poison));
+  any_ = true;
+}
+
+void ErrorLog::forget_reported() {
+  std::erase_if(errors_, [](const PoisonPtr& poison) { return poison->reported.load(); });
+  any_ = !errors_.empty();
 }
 
 PoisonPtr ErrorLog::first_unreported() {
+  if (!any_) return nullptr;
   const std::lock_guard lock(mutex_);
-  while (!errors_.empty() && errors_.front()->reported) errors_.pop_front();
+  forget_reported();
   return errors_.empty() ? nullptr : errors_.front();
+}
+
+PoisonPtr ErrorLog::take_lost() {
+  if (!any_) return nullptr;
+  const std::lock_guard lock(mutex_);
+  forget_reported();
+  // Nobody can get a reference but through this log, so that one that is alone stays alone.
+  const auto lost = std::find_if(errors_.begin(), errors_.end(),
+                                 [](const PoisonPtr& poison) { return poison.use_count() == 1; });
+  if (lost == errors_.end()) return nullptr;
+  (*lost)->reported = true;
+  return *lost;
 }
 
 void Slot::set_storage(c10::Storage storage) {

@@ -41,8 +41,14 @@ class ErrorLog {
  public:
   void add(PoisonPtr poison);
   [[nodiscard]] PoisonPtr first_unreported();
+  // The oldest that nobody can ask for any more: whatever it poisoned was freed or overwritten
+  // unread. It counts as reported from now on. One load where there are no errors.
+  [[nodiscard]] PoisonPtr take_lost();
 
  private:
+  void forget_reported();
+
+  std::atomic<bool> any_ = false;
   std::mutex mutex_;
   std::deque<PoisonPtr> errors_;
 };

@@ -9,6 +9,7 @@
 #include "server/torch/device.h"
 #include "server/torch/download.h"
 #include "server/torch/remote_error.h"
+#include "server/torch/switches.h"
 
 namespace rgpu::server {
 namespace {
@@ -31,6 +32,7 @@ PoisonPtr failed_command(const char* command, uint64_t size_bytes, MemoryLedger&
 void TorchRun::execute() { runner->execute(*this); }
 
 void StreamRunner::execute(TorchRun& run) {
+  flush_denormal_here(state_.flush_denormal.load(std::memory_order_relaxed));
   for (const Step& step : run.steps) {
     if (state_.ended.load(std::memory_order_relaxed)) break;
     Status status = state_.trace.on() ? execute_traced(step, run) : execute(step, run);
@@ -162,12 +164,23 @@ Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
 }
 
 void StreamRunner::reply_error(uint64_t request, const PoisonPtr& poison) {
+  poison->reported = true;
+  reply_failed(request, poison->error);
+}
+
+void StreamRunner::reply_failed(uint64_t request, wire::RemoteError error) {
   wire::Reply failed;
   failed.request = request;
   failed.failed = true;
-  failed.error = poison->error;
-  poison->reported = true;
+  failed.error = std::move(error);
   reply(std::move(failed));
+}
+
+bool StreamRunner::reply_lost(uint64_t request) {
+  const PoisonPtr lost = state_.errors.take_lost();
+  if (!lost) return false;
+  reply_failed(request, lost_error(*lost));
+  return true;
 }
 
 Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
@@ -191,6 +204,7 @@ Status StreamRunner::fetch(const Step& step, const SlotPtr& slot) {
                                         std::to_string(offset_bytes) + " of a storage of " +
                                         std::to_string(slot->size_bytes()) + " bytes"};
   }
+  if (reply_lost(request)) return {};
   OutgoingReply answer;
   answer.reply.request = request;
   if (size_bytes == 0) {
@@ -267,6 +281,7 @@ Status StreamRunner::memory(const Step& step) {
                                         ", but the server has " +
                                         std::to_string(state_.ledgers.size())};
   }
+  if (reply_lost(read_u64(step.immediates))) return {};
   MemoryLedger& ledger = state_.ledgers[device];
   const MemoryLedger::Figures held = ledger.figures();
   MemoryFigures there = memory_figures(state_.device(device));

@@ -79,6 +79,9 @@ class StreamRunner {
   [[nodiscard]] Status memory(const Step& step);
   void reply(wire::Reply reply) { replies_.push_back({std::move(reply), {}, nullptr}); }
   void reply_error(uint64_t request, const PoisonPtr& poison);
+  void reply_failed(uint64_t request, wire::RemoteError error);
+  // Instead of what was asked for: an earlier op's error that nobody could hear of otherwise.
+  [[nodiscard]] bool reply_lost(uint64_t request);
 
   EngineState& state_;
   Progress& progress_;

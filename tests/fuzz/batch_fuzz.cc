@@ -6,6 +6,7 @@
 
 #include "wire/batch.h"
 #include "wire/limits.h"
+#include "wire/switches.h"
 
 namespace rgpu::wire {
 namespace {
@@ -22,6 +23,13 @@ RecordShape shape_of(uint32_t number) {
   return {number % 5, number % 7 * 4};
 }
 
+void check_switches(std::span<const std::byte, sizeof(Switches)> bytes) {
+  const Result<Switches> switches = decode_switches(bytes);
+  if (!switches) return;
+  RGPU_CHECK(std::memcmp(&*switches, bytes.data(), bytes.size()) == 0);
+  RGPU_CHECK(switches->sdp_priority[0] < Switches::kSdpBackends);
+}
+
 Result<std::vector<Read>> read_records(BatchReader& reader) {
   std::vector<Read> reads;
   for (uint32_t i = 0; i < reader.record_count(); ++i) {
@@ -35,6 +43,9 @@ Result<std::vector<Read>> read_records(BatchReader& reader) {
     }
     const auto immediates = reader.read_immediates(shape.immediates_size_bytes);
     if (!immediates) return immediates.error();
+    if (record->number == static_cast<uint32_t>(Command::kSwitches)) {
+      check_switches(immediates->first<sizeof(Switches)>());
+    }
     read.immediates.assign(immediates->begin(), immediates->end());
     reads.push_back(std::move(read));
   }

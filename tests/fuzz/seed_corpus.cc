@@ -115,7 +115,7 @@ void write_batches(const Corpus& corpus) {
   corpus.write("batch", "empty", encoder.finish());
 
   // One of every command; records are shaped as batch_fuzz.cc's shape_of() says.
-  for (uint32_t number = 0; number <= static_cast<uint32_t>(Command::kStopTrace); ++number) {
+  for (uint32_t number = 0; number <= static_cast<uint32_t>(Command::kSwitches); ++number) {
     if (number == static_cast<uint32_t>(Command::kForgetTemplates)) continue;
     const RecordShape shape = *command_shape(number);
     encoder.add_record(number, 0, std::vector<Handle>(shape.handle_count, 300 + number),

@@ -34,30 +34,6 @@ TEST_F(Malformed, UnknownTemplate) {
   expect_ended("unknown template 3");
 }
 
-TEST_F(Malformed, UnknownOp) {
-  (void)batch.define(op("aten::no_such_op", "", {}, {}));
-  apply();
-  expect_ended("op aten::no_such_op");
-}
-
-TEST_F(Malformed, OpsThatReachOutsideTheSession) {
-  (void)batch.define(op("profiler::_record_function_exit", "", {}, {}));
-  apply();
-  expect_ended("not in a callable namespace");
-}
-
-TEST_F(Malformed, AFileOfTheServer) {
-  (void)batch.define(op("aten::from_file", "", {}, {}));
-  apply();
-  expect_ended("may not be called remotely");
-}
-
-TEST_F(Malformed, AStorageArgument) {
-  (void)batch.define(op("aten::set_", "source_Storage", {}, {}));
-  apply();
-  expect_ended("takes a Storage, which cannot be sent");
-}
-
 TEST_F(Malformed, ArgumentsThatDoNotFitTheSchema) {
   (void)batch.define(op("aten::relu", "", {int_arg(3)}, {new_output({3})}));
   apply();

@@ -2,8 +2,11 @@
 // registrations.cc.
 #include "torch_backend/aten/tensors.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/ResizeCommon.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/set_native.h>
@@ -41,6 +44,18 @@ at::Tensor make_empty(at::IntArrayRef sizes, at::IntArrayRef strides,
   return tensor;
 }
 
+// torch.utils.deterministic.fill_uninitialized_memory
+bool fills_new_memory() {
+  const at::Context& context = at::globalContext();
+  return context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory();
+}
+
+at::Tensor filled_if_deterministic(at::Tensor tensor) {
+  if (fills_new_memory()) [[unlikely]]
+    at::native::fill_empty_deterministic_(tensor);
+  return tensor;
+}
+
 }  // namespace
 
 at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
@@ -54,7 +69,7 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarTy
       *format != at::MemoryFormat::Preserve) {
     tensor.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   }
-  return tensor;
+  return filled_if_deterministic(std::move(tensor));
 }
 
 at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -63,7 +78,7 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
   at::detail::check_size_nonnegative(sizes);
   TORCH_CHECK(sizes.size() == strides.size(), "dimensionality of sizes (", sizes.size(),
               ") must match dimensionality of strides (", strides.size(), ")");
-  return make_empty(sizes, strides, dtype, layout, device, pin_memory);
+  return filled_if_deterministic(make_empty(sizes, strides, dtype, layout, device, pin_memory));
 }
 
 at::Tensor efficient_zero_tensor(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
@@ -103,8 +118,11 @@ const at::Tensor& resize_(const at::Tensor& self, at::IntArrayRef sizes,
     const size_t needed = at::detail::computeStorageNbytesContiguous(
         sizes, impl->itemsize(), static_cast<size_t>(impl->storage_offset()));
     c10::StorageImpl* storage = impl->unsafe_storage().unsafeGetStorageImpl();
+    const auto before = static_cast<int64_t>(storage->nbytes());
     if (storage->nbytes() < needed) resize_storage(storage, needed);
     impl->set_sizes_contiguous(sizes);
+    if (fills_new_memory()) [[unlikely]]
+      at::native::fill_resize_deterministic_(self, before);
   }
   if (format.has_value() && *format != at::MemoryFormat::Preserve)
     impl->empty_tensor_restride(*format);

@@ -1,13 +1,17 @@
 #include "torch_backend/device/client.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "torch_backend/device/downloads.h"
+#include "torch_backend/device/switches.h"
 #include "torch_backend/device/trace.h"
 
 namespace rgpu::backend {
@@ -38,12 +42,25 @@ std::string environment(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
+// Beside the server's schema, which its refusal names, the one that was asked for.
+std::string client_schema(const wire::RemoteError& error) {
+  if (error.code != Code::kUnimplemented) return {};
+  const size_t dot = error.op.find('.');
+  const std::string overload = dot == std::string::npos ? "" : error.op.substr(dot + 1);
+  const auto op = c10::Dispatcher::singleton().findSchema({error.op.substr(0, dot), overload});
+  return op ? "\n  the client's schema: " + toString(op->schema()) : std::string();
+}
+
 std::string with_origin(const wire::RemoteError& error) {
-  std::string text = error.message;
+  std::string text = error.message + client_schema(error);
   if (!error.op.empty()) {
     text += "\n  rgpu: raised on the server by " + error.op + "(" + error.arguments + ")";
     const std::string line = Client::hooks().describe_location(error.location);
     text += line.empty() ? ", program line unknown" : ", issued at " + line;
+  }
+  if (Client::debug()) {
+    const std::string stack = Client::hooks().stack();
+    if (!stack.empty()) text += "\n  rgpu: RGPU_DEBUG, the program's stack:\n" + stack;
   }
   return text;
 }
@@ -106,6 +123,8 @@ void Client::connect_locked(const std::string& address, double timeout_s) {
   sessions_.push_back(*std::move(session));
   device_count_.store(-1);
   generation_.fetch_add(1, std::memory_order_release);
+  SwitchWatch::mark_stale();
+  records_waited_for_ = 0;
   current_.store(sessions_.back().get(), std::memory_order_release);
 }
 
@@ -116,9 +135,41 @@ void IssueLock::wait() {
   observer.after_wait();
 }
 
+void NotingObserver::counted(std::chrono::nanoseconds waited) noexcept {
+  Client::get().note_wait(waited);
+}
+
+bool Client::is_debug_wanted() noexcept {
+  const char* value = std::getenv("RGPU_DEBUG");
+  return value != nullptr && *value != '\0' && std::string_view(value) != "0";
+}
+
 void Client::close() noexcept {
   if (Session* session = current_.load(std::memory_order_acquire); session != nullptr && !forked_) {
+    tell_unread_error(*session);
     session->close();
+  }
+}
+
+void Client::tell_unread_error(Session& session) noexcept {
+  // An end that takes long is worse than an error untold.
+  class HalfASecond final : public WaitObserver {
+   public:
+    bool keep_waiting() override { return std::chrono::steady_clock::now() < end_; }
+
+   private:
+    const std::chrono::steady_clock::time_point end_ =
+        std::chrono::steady_clock::now() + std::chrono::milliseconds(500);
+  };
+  if (!session.alive() || session.stats().records == records_waited_for_) return;
+  try {
+    HalfASecond patience;
+    const Result<wire::Reply> reply = session.sync(patience);
+    if (!reply || !reply->failed) return;
+    std::fprintf(stderr,
+                 "rgpu: warning: an op failed, and the program ended without reading it: %s\n",
+                 with_origin(reply->error).c_str());
+  } catch (const std::exception&) {  // No memory for a text that nobody asked for.
   }
 }
 
@@ -154,9 +205,8 @@ template <typename Wait>
 wire::Reply Client::noted(Wait wait) {
   const CallTracer traced("wait", /*is_wait=*/true);
   Session& target = session();
-  const SessionStats before = target.stats();
+  records_waited_for_.store(target.stats().records, std::memory_order_relaxed);
   Result<wire::Reply> reply = wait(target);
-  note_wait(before.waits, before.wait_ns);
   raise_if_failed(reply);
   return *std::move(reply);
 }
@@ -177,20 +227,25 @@ void Client::synchronize_stream(uint32_t stream) {
   Downloads::get().collect();
 }
 
-void Client::note_wait(uint64_t waits_before, uint64_t wait_ns_before) {
-  constexpr size_t kSitesMax = 4096;
-  const SessionStats now = session().stats();
-  if (now.waits == waits_before) return;
-  const uint32_t location = hooks().location();
-  const std::lock_guard lock(sites_mutex_);
-  auto site = std::find_if(sites_.begin(), sites_.end(),
-                           [&](const WaitSite& s) { return s.location == location; });
-  if (site == sites_.end()) {
-    if (sites_.size() == kSitesMax) return;
-    site = sites_.insert(sites_.end(), WaitSite{location, 0, 0});
+void Client::note_wait(std::chrono::nanoseconds waited) noexcept {
+  constexpr size_t kSitesMax = 4096;  // Those beyond are counted together, as the unknown line.
+  try {
+    uint32_t location = hooks().location();
+    const std::lock_guard lock(sites_mutex_);
+    const auto find = [&] {
+      return std::find_if(sites_.begin(), sites_.end(),
+                          [&](const WaitSite& s) { return s.location == location; });
+    };
+    auto site = find();
+    if (site == sites_.end() && sites_.size() >= kSitesMax) {
+      location = 0;
+      site = find();
+    }
+    if (site == sites_.end()) site = sites_.insert(sites_.end(), WaitSite{location, 0, 0});
+    ++site->count;
+    site->wait_ns += static_cast<uint64_t>(waited.count());
+  } catch (const std::exception&) {  // No memory for one more line of a list.
   }
-  site->count += now.waits - waits_before;
-  site->wait_ns += now.wait_ns - wait_ns_before;
 }
 
 std::vector<WaitSite> Client::wait_sites() {

@@ -19,6 +19,12 @@
 
 namespace rgpu::backend {
 
+// Notes each wait under the program line that waits.
+class NotingObserver : public WaitObserver {
+ public:
+  void counted(std::chrono::nanoseconds waited) noexcept override;
+};
+
 // What the embedding program (the Python extension) knows and this library does not. All have
 // defaults that do nothing; set once, before the first op.
 struct HostHooks {
@@ -31,11 +37,13 @@ struct HostHooks {
   };
   // This thread's observer; it may give up the interpreter's lock while the thread waits.
   WaitObserver& (*observer)() = []() -> WaitObserver& {
-    static WaitObserver quiet;
-    return quiet;
+    static NotingObserver noting;
+    return noting;
   };
   // Throws what the interpreter has pending (KeyboardInterrupt) after a wait was given up.
   void (*throw_interrupted)() = [] {};
+  // The program's stack at this moment, for RGPU_DEBUG=1; lines that end in newlines.
+  std::string (*stack)() = [] { return std::string(); };
 };
 
 // One program line's waits.
@@ -63,8 +71,17 @@ class Client {
     return generation_.load(std::memory_order_acquire);
   }
 
+  // RGPU_DEBUG=1, as it was when the first op asked: every op waits until it is done and raises its
+  // own error, with the program's stack.
+  [[nodiscard]] static bool debug() noexcept {
+    static const bool on = is_debug_wanted();
+    return on;
+  }
+
   // A new session; tensors of the old one stay unusable. `address`: "host:port" or "".
   void connect(const std::string& address, double timeout_s);
+  // What was issued since the last wait may have failed: such an error is told on stderr, if the
+  // server says so within half a second.
   void close() noexcept;
   [[nodiscard]] static std::string default_address();
 
@@ -90,7 +107,9 @@ class Client {
   [[nodiscard]] uint32_t known_device_count() const noexcept {
     return static_cast<uint32_t>(std::max(1, device_count_.load(std::memory_order_relaxed)));
   }
+  // Every wait of SessionStats::waits, by program line.
   [[nodiscard]] std::vector<WaitSite> wait_sites();
+  void note_wait(std::chrono::nanoseconds waited) noexcept;
   void reset_wait_sites();
 
   void set_flush_policy(const std::string& name);
@@ -107,7 +126,8 @@ class Client {
   // One wait: notes its program line and raises its error.
   template <typename Wait>
   wire::Reply noted(Wait wait);
-  void note_wait(uint64_t waits_before, uint64_t wait_ns_before);
+  [[nodiscard]] static bool is_debug_wanted() noexcept;
+  void tell_unread_error(Session& session) noexcept;
 
   std::atomic<Session*> current_{nullptr};
   std::atomic<uint32_t> generation_{0};
@@ -117,6 +137,7 @@ class Client {
   std::string flush_policy_;
   std::mutex sites_mutex_;
   std::vector<WaitSite> sites_;
+  std::atomic<uint64_t> records_waited_for_{0};  // Of the current session, about.
   std::atomic<int> device_count_{-1};
   std::atomic<bool> forked_{false};
 };

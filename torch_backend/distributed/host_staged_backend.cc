@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <mutex>
+#include <set>
 #include <torch/csrc/distributed/c10d/reducer_timer.hpp>
 #include <utility>
 
@@ -28,7 +29,7 @@ class HostCopies {
         at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
     if (use != Use::kWrite) {
       host.copy_(tensor, /*non_blocking=*/true);
-      reads_ = true;
+      reads_of_.insert(tensor.device().index());
     }
     if (use != Use::kRead) written_.emplace_back(host, tensor);
     return host;
@@ -43,9 +44,9 @@ class HostCopies {
     for (const Tensors& list : lists) hosts.push_back(of(list, use));
     return hosts;
   }
-  // What was asked for with kRead is there afterwards: one wait.
+  // What was asked for with kRead is there afterwards: one wait a device.
   void finish_reading() const {
-    if (reads_) synchronize_stream(current_stream());
+    for (const c10::DeviceIndex device : reads_of_) synchronize_stream(current_stream(device));
   }
   void write_back() const {
     for (const auto& [host, tensor] : written_) tensor.copy_(host);
@@ -57,7 +58,7 @@ class HostCopies {
   }
 
  private:
-  bool reads_ = false;
+  std::set<c10::DeviceIndex> reads_of_;
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // Host, device.
 };
 

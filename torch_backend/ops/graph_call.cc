@@ -136,6 +136,7 @@ Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
     called.outputs.push_back(make_tensor(plan, handle++, issued));
   }
   if (keeps_graph) called.graph = make_tensor(graph_plan(), handle, issued);
+  wait_if_debug(lock, issued);
   return called;
 }
 
@@ -188,6 +189,7 @@ struct GraphBackward final : public torch::autograd::Node {
     Handle handle = issued.first_new_handle;
     variable_list results;
     for (const TensorPlan& leaf : leaves) results.push_back(make_tensor(leaf, handle++, issued));
+    wait_if_debug(lock, issued);
     return results;
   }
 

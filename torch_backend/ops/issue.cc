@@ -12,6 +12,7 @@
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
+#include "torch_backend/device/switches.h"
 #include "torch_backend/device/trace.h"
 #include "torch_backend/ops/host_fold.h"
 #include "torch_backend/ops/host_op.h"
@@ -76,6 +77,19 @@ at::Tensor make_sparse(const SparsePlan& plan, const c10::IValue* arguments,
   for (at::Tensor& part : parts) part = part.alias();
   parts.back() = std::move(made.front());
   return sparse_tensor(plan.form, plan.sizes, parts);
+}
+
+// Without the reply there will be no tensors that free the handles.
+wire::Reply wait_for_results(const Issued& issued, uint32_t new_handle_count) {
+  Client& client = Client::get();
+  try {
+    return client.wait(issued.request);
+  } catch (...) {
+    for (uint32_t i = 0; i < new_handle_count; ++i) {
+      client.release(issued.generation, issued.first_new_handle + i);
+    }
+    throw;
+  }
 }
 
 c10::IValue make_result(const ReturnPlan& plan, const std::vector<TensorPlan>& tensors,
@@ -161,6 +175,13 @@ void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
   }
 }
 
+void wait_if_debug(IssueLock& lock, const Issued& issued) {
+  if (!Client::debug()) [[likely]]
+    return;
+  lock.unlock();
+  Client::get().synchronize_stream(current_stream(issued.device));
+}
+
 OpMemory& op_memory() {
   static OpMemory* memory = new OpMemory();  // Leaked: ops may run while statics are destroyed.
   return *memory;
@@ -207,6 +228,9 @@ Issued append_call(OpEntry& entry, CallKey& key) {
   Issued issued;
   issued.generation = client.generation();
   issued.device = entry.device;
+  if (SwitchWatch::concerns(entry.op->switch_use)) {
+    SwitchWatch::get().check(entry.op->switch_use, issued.generation);
+  }
   if (entry.number == 0 || entry.generation != issued.generation) [[unlikely]] {
     Result<uint32_t> number = session.define_template(entry.encoded);
     if (!number) raise_if_error(number.error());
@@ -277,12 +301,14 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
     replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
     if (folded.known || !folded.origins.empty()) [[unlikely]]
       std::move(folded).note(stack->back().toTensor());
+    wait_if_debug(lock, issued);
     return;
   }
   std::vector<TensorPlan> tensors = entry->tensors;
   std::vector<ReturnPlan> returns = entry->returns;
+  const uint32_t new_handle_count = entry->new_handle_count;
   lock.unlock();
-  fill_from_reply(client.wait(issued.request), tensors, returns);
+  fill_from_reply(wait_for_results(issued, new_handle_count), tensors, returns);
   replace_arguments(op, *stack, tensors, returns, issued);
 }
 

@@ -12,6 +12,7 @@
 
 #include <atomic>
 
+#include "torch_backend/device/client.h"
 #include "torch_backend/ops/call_key.h"
 #include "torch_backend/ops/op_info.h"
 #include "torch_backend/ops/op_memory.h"
@@ -62,6 +63,10 @@ void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
 void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
                    torch::jit::Stack& stack);
 [[nodiscard]] c10::IValue value_of(const wire::Arg& value);
+
+// With Client::debug(): lets go of the lock and waits until what the thread issued is done; raises
+// its error.
+void wait_if_debug(IssueLock& lock, const Issued& issued);
 
 // A result as planned, over a new storage under `handle`.
 [[nodiscard]] at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle,

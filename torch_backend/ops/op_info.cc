@@ -7,6 +7,8 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "torch_backend/device/switches.h"
+
 namespace rgpu::backend {
 namespace {
 
@@ -162,6 +164,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
   asks_server = contains(kShapedByData, name) && overload != "self_int";
   takes_host_indices = contains(kTakesHostIndices, name);
   fold = fold_of(name, overload);
+  switch_use = rgpu::backend::switch_use(op);
 }
 
 OpInfo::OpInfo(std::string builtin, std::vector<ArgRule> argument_rules,
@@ -169,7 +172,7 @@ OpInfo::OpInfo(std::string builtin, std::vector<ArgRule> argument_rules,
     : handle(like),
       schema(new c10::FunctionSchema(like.schema())),
       name(std::move(builtin)),
-      rules(std::move(argument_rules)) {
-}  // The schema's address is the op's identity: kept for ever.
+      rules(std::move(argument_rules)),
+      switch_use(kUsesAll) {}  // The schema's address is the op's identity: kept for ever.
 
 }  // namespace rgpu::backend

@@ -42,6 +42,7 @@ struct OpInfo {
   bool asks_server = false;         // Its result's geometry depends on data.
   bool takes_host_indices = false;  // CPU index tensors are uploaded, as CUDA does.
   HostFold fold = HostFold::kNone;
+  uint8_t switch_use = 0;           // Which numerics switches it may depend on (switches.h).
 };
 
 }  // namespace rgpu::backend

@@ -306,6 +306,7 @@ void issue_sparse(const OpInfo& op, torch::jit::Stack* stack) {
   if (op.writes) forget_noted(key);
   if (!entry->replies) {
     replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
+    wait_if_debug(lock, issued);
     return;
   }
   const std::vector<ReturnPlan> returns = entry->returns;

@@ -79,6 +79,7 @@ void upload_range(const at::Tensor& host, bool keeps, const at::Tensor& target) 
   raise_if_error(status);
   if (name_of(storage).fresh) mark_announced(storage);
   note_upload(host, target);
+  if (Client::debug()) client.synchronize_stream(current_stream(target.device().index()));
 }
 
 void copy_on_device(const at::Tensor& source, const at::Tensor& target) {
