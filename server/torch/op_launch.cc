@@ -9,6 +9,7 @@
 #include <c10/core/DefaultDtype.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -50,6 +51,13 @@ at::Tensor host_scalar(const Geometry& geometry, const std::byte* value) {
 bool is_as_promised(const at::Tensor& result, const Geometry& promised) {
   return result.defined() && result.layout() == c10::Layout::Strided &&
          result.scalar_type() == promised.dtype && result.sizes() == promised.sizes;
+}
+
+// A list that the op returns last may be shorter than the handles that the client reserved for it.
+bool is_count_as_promised(const OpPlan& plan, size_t count) {
+  return count <= plan.outputs.size() &&
+         std::all_of(plan.outputs.begin() + static_cast<std::ptrdiff_t>(count), plan.outputs.end(),
+                     [](const OutputPlan& o) { return o.kind == OutputKind::kUnknown; });
 }
 
 }  // namespace
@@ -295,6 +303,8 @@ Status OpLauncher::push_tensor_list(const ArgPlan& arg, const OpRecord& record,
       Result<at::Tensor> found = input(item, record, immediates);
       if (!found) return found.error();
       tensor = *std::move(found);
+    } else if (item.source == Source::kHostScalar) {
+      tensor = host_scalar(*item.use.geometry, immediates.skip(16));
     }
     if (arg.optional_items) {
       optional_list.push_back(std::move(tensor));
@@ -380,7 +390,7 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
   const at::AutoDispatchBelowADInplaceOrView below;
   for (c10::IValue& value : stack_) flatten_result(std::move(value), results_, values_);
   stack_.clear();
-  TORCH_CHECK(results_.size() == plan.outputs.size(), "the op returned ", results_.size(),
+  TORCH_CHECK(is_count_as_promised(plan, results_.size()), "the op returned ", results_.size(),
               " tensors, the client promised ", plan.outputs.size());
   std::shared_ptr<KeptGraph> graph;
   if (plan.keeps_graph) {
@@ -393,7 +403,7 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
     }
   }
   uint32_t next = plan.input_count;
-  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+  for (size_t i = 0; i < results_.size(); ++i) {
     const OutputPlan& output = plan.outputs[i];
     if (output.kind == OutputKind::kAlias || output.kind == OutputKind::kNone) continue;
     Slot& slot = *record.handles[next++];

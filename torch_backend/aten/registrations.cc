@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "torch_backend/aten/tensors.h"
+#include "torch_backend/ops/composite.h"
 #include "torch_backend/ops/graph_call.h"
 #include "torch_backend/ops/issue.h"
 #include "torch_backend/ops/transfer.h"
@@ -211,6 +212,7 @@ void register_kernels() {
     device.impl(name, torch::CppFunction::makeFromBoxedFunction<&graph_call_plain>());
     autograd.impl(name, torch::CppFunction::makeFromBoxedFunction<&graph_call_autograd>());
   }
+  register_recurrent_cells(autograd);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);

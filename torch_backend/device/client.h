@@ -33,6 +33,8 @@ struct HostHooks {
     static WaitObserver quiet;
     return quiet;
   };
+  // While it lives, this thread's shape functions warn of nothing: the ops themselves do.
+  std::shared_ptr<void> (*quiet)() = []() -> std::shared_ptr<void> { return nullptr; };
   // Throws what the interpreter has pending (KeyboardInterrupt) after a wait was given up.
   void (*throw_interrupted)() = [] {};
 };

@@ -83,6 +83,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
     rules.push_back(!shaped && is_immediate_type(argument) ? ArgRule::kImmediate
                                                            : ArgRule::kStatic);
     if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) writes = true;
+    has_out |= argument.is_out();
   }
   for (const c10::Argument& result : schema->returns()) {
     alias_of.push_back(aliased_argument(*schema, result));
