@@ -114,7 +114,8 @@ Status check_items(const Arg& arg, uint32_t depth) {
   for (const Arg& item : arg.items) {
     RGPU_RETURN_IF_ERROR(check_arg(item, depth + 1));
     if (arg.kind == ArgKind::kTensorList && item.kind != ArgKind::kTensor &&
-        item.kind != ArgKind::kSparse && item.kind != ArgKind::kNone) {
+        item.kind != ArgKind::kSparse && item.kind != ArgKind::kNone &&
+        item.kind != ArgKind::kHostScalar) {
       return invalid("a list of tensors holds something else");
     }
     if (arg.kind == ArgKind::kScalarList && !is_record_scalar(item.kind)) {

@@ -55,7 +55,7 @@ enum class ArgKind : uint8_t {
   kIntList = 12,     // `integers`
   kDoubleList = 13,  // `reals`
   kBoolList = 14,    // `integers`
-  kTensorList = 15,  // `items`: kTensor, kSparse or kNone
+  kTensorList = 15,  // `items`: kTensor, kSparse, kHostScalar or kNone
   kScalarList = 16,  // `items`: kScalar*
   kComplex = 17,     // `reals`: real, imaginary
   kSparse = 18,      // A tensor of components, each a kTensor of `items`: indices and values of a
@@ -77,12 +77,13 @@ struct Arg {
 };
 
 enum class OutputKind : uint8_t {
-  kNew = 0,        // A new handle; the result must have `meta`'s dtype and sizes; other strides are
-                   // copied into place. The handle is then a storage that holds it at offset 0.
-  kAlias = 1,      // One of the arguments, changed in place: nothing to bind.
-  kNone = 2,       // The op returns an undefined tensor here.
-  kOpaque = 3,     // A new handle for a value that only the server understands.
-  kUnknown = 4,    // A new handle; the server replies with its meta (only with `replies`).
+  kNew = 0,      // A new handle; the result must have `meta`'s dtype and sizes; other strides are
+                 // copied into place. The handle is then a storage that holds it at offset 0.
+  kAlias = 1,    // One of the arguments, changed in place: nothing to bind.
+  kNone = 2,     // The op returns an undefined tensor here.
+  kOpaque = 3,   // A new handle for a value that only the server understands.
+  kUnknown = 4,  // A new handle; the server replies with its meta (only with `replies`). Of those
+                 // at the end some may stay unbound: a list turned out shorter, as the metas tell.
   kAnyLayout = 5,  // Three new handles, for a tensor or the components of a sparse one: the reply
                    // tells which (only with `replies`). Those left over stand for no storage.
 };

@@ -95,6 +95,42 @@ bool is_unimplemented(const std::exception_ptr& error) {
   }
 }
 
+// warnings.catch_warnings() with everything ignored.
+class QuietWarnings {
+ public:
+  QuietWarnings() {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    if (PyObject* module = PyImport_ImportModule("warnings")) {
+      context_ = PyObject_CallMethod(module, "catch_warnings", nullptr);
+      if (context_ != nullptr) Py_XDECREF(PyObject_CallMethod(context_, "__enter__", nullptr));
+      Py_XDECREF(PyObject_CallMethod(module, "simplefilter", "s", "ignore"));
+      Py_DECREF(module);
+    }
+    PyErr_Clear();
+    PyGILState_Release(gil);
+  }
+  ~QuietWarnings() {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    PyObject* pending = nullptr;
+    PyObject* value = nullptr;
+    PyObject* traceback = nullptr;
+    PyErr_Fetch(&pending, &value, &traceback);
+    if (context_ != nullptr) {
+      Py_XDECREF(PyObject_CallMethod(context_, "__exit__", "OOO", Py_None, Py_None, Py_None));
+      Py_DECREF(context_);
+    }
+    PyErr_Restore(pending, value, traceback);
+    PyGILState_Release(gil);
+  }
+  QuietWarnings(const QuietWarnings&) = delete;
+  QuietWarnings& operator=(const QuietWarnings&) = delete;
+
+ private:
+  PyObject* context_ = nullptr;
+};
+
+std::shared_ptr<void> quiet_warnings() { return std::make_shared<QuietWarnings>(); }
+
 }  // namespace
 
 void install_interpreter_hooks() {
@@ -103,6 +139,7 @@ void install_interpreter_hooks() {
   hooks.describe_location = &describe_program_location;
   hooks.is_unimplemented = &is_unimplemented;
   hooks.observer = &thread_observer;
+  hooks.quiet = &quiet_warnings;
   hooks.throw_interrupted = &throw_interrupted;
   hooks.stack = &program_stack;
 }

@@ -53,6 +53,13 @@ bool is_as_promised(const at::Tensor& result, const Geometry& promised) {
          result.scalar_type() == promised.dtype && result.sizes() == promised.sizes;
 }
 
+// A list that the op returns last may be shorter than the handles that the client reserved for it.
+bool is_count_as_promised(const OpPlan& plan, size_t count) {
+  return count <= plan.outputs.size() &&
+         std::all_of(plan.outputs.begin() + static_cast<std::ptrdiff_t>(count), plan.outputs.end(),
+                     [](const OutputPlan& o) { return o.kind == OutputKind::kUnknown; });
+}
+
 }  // namespace
 
 // Reads a record's immediates in order. Their size was checked when the batch was decoded.
@@ -367,6 +374,8 @@ Status OpLauncher::push_tensor_list(const ArgPlan& arg, const OpRecord& record,
                                      : sparse_input(item, record, immediates);
       if (!found) return found.error();
       tensor = *std::move(found);
+    } else if (item.source == Source::kHostScalar) {
+      tensor = host_scalar(*item.use.geometry, immediates.skip(16));
     }
     if (arg.optional_items) {
       optional_list.push_back(std::move(tensor));
@@ -460,7 +469,7 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
     return result.defined() && result.layout() != c10::Layout::Strided;
   };
   if (std::any_of(results_.begin(), results_.end(), is_sparse)) take_apart(results_, plan);
-  TORCH_CHECK(results_.size() == plan.outputs.size(), "the op returned ", results_.size(),
+  TORCH_CHECK(is_count_as_promised(plan, results_.size()), "the op returned ", results_.size(),
               " tensors, the client promised ", plan.outputs.size());
   std::shared_ptr<KeptGraph> graph;
   if (plan.keeps_graph) {
@@ -473,7 +482,7 @@ void OpLauncher::bind_results(const OpRecord& record, wire::Reply* reply) {
     }
   }
   uint32_t next = plan.input_count;
-  for (size_t i = 0; i < plan.outputs.size(); ++i) {
+  for (size_t i = 0; i < results_.size(); ++i) {
     const OutputPlan& output = plan.outputs[i];
     if (output.kind == OutputKind::kAlias || output.kind == OutputKind::kNone) continue;
     if (output.kind == OutputKind::kAnyLayout) {

@@ -292,7 +292,7 @@ class Planner {
     for (const Arg& item : arg.items) {
       const bool is_scalar = item.kind >= ArgKind::kScalarInt && item.kind <= ArgKind::kScalarBool;
       const bool is_tensor = item.kind == ArgKind::kTensor || item.kind == ArgKind::kSparse ||
-                             item.kind == ArgKind::kNone;
+                             item.kind == ArgKind::kNone || item.kind == ArgKind::kHostScalar;
       if (tensors ? !is_tensor : !is_scalar) return mismatch(wanted);
       plan.items.emplace_back();
       RGPU_RETURN_IF_ERROR(plan_arg(item, element, plan.items.back()));

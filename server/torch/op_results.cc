@@ -1,6 +1,6 @@
 #include "server/torch/op_results.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty_strided.h>
 
 #include <utility>
@@ -85,8 +85,10 @@ std::optional<std::string> bind_new(at::Tensor result, const Geometry& promised,
 }
 
 wire::TensorMeta bind_unknown(at::Tensor result, Slot& slot) {
-  if (!result.is_contiguous() || !is_in_place(result, 1)) {
-    at::Tensor copy = at::empty(result.sizes(), result.options());
+  if (!result.is_non_overlapping_and_dense() || !is_in_place(result, 1)) {
+    at::Tensor copy =
+        at::empty_strided(result.sizes(), at::infer_dense_strides(result.sizes(), result.strides()),
+                          result.options());
     copy.copy_(result);
     result = std::move(copy);
   }

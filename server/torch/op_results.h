@@ -23,7 +23,7 @@ void flatten_result(c10::IValue result, std::vector<at::Tensor>& tensors,
 // The message of a broken promise, or nothing.
 [[nodiscard]] std::optional<std::string> bind_new(at::Tensor result, const Geometry& promised,
                                                   size_t owners_max, Slot& slot);
-// Makes `result` contiguous on a storage of its own; returns what it then is.
+// Puts `result` on a storage of its own, dense and in its order of dimensions; returns what it is.
 [[nodiscard]] wire::TensorMeta bind_unknown(at::Tensor result, Slot& slot);
 
 }  // namespace rgpu::server

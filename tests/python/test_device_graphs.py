@@ -45,15 +45,6 @@ def test_change_in_place_of_a_saved_tensor_is_refused_in_backward(what, device):
         change(device, what)
 
 
-@pytest.mark.parametrize("what", ["attention", "lstm"])
-def test_second_derivative_is_refused_and_not_lost(what):
-    x = randn(DEVICE, 1, 2, 4, 8, grad=True)
-    out = attend(x) if what == "attention" else nn.LSTM(8, 8).to(DEVICE)(x[0])[0]
-    (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
-    with pytest.raises(RuntimeError, match="not implemented"):
-        (x.sum() + gradient.square().sum()).backward()
-
-
 def test_backward_from_one_of_several_results():
     def case(device):
         model, x = nn.LSTM(4, 3, 2).to(device), randn(device, 5, 2, 4, grad=True)

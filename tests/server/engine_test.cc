@@ -179,6 +179,52 @@ TEST_F(Engine, UnknownGeometryComesWithTheReply) {
   EXPECT_EQ(fetch<int64_t>(2, 2), (std::vector<int64_t>{1, 3}));
 }
 
+wire::OpTemplate bin_edges(size_t handles_reserved) {
+  wire::OpTemplate edges =
+      op("aten::_histogramdd_bin_edges", "",
+         {tensor_arg({2, 2}), int_list_arg({1, 3}), none_arg(), none_arg(), bool_arg(false)}, {});
+  edges.outputs.resize(handles_reserved, output_of(OutputKind::kUnknown));
+  edges.replies = true;
+  return edges;
+}
+
+TEST_F(Engine, AListMayBeShorterThanTheHandlesReservedForIt) {
+  const uint32_t number = batch.define(bin_edges(4));
+  batch.upload<float>(1, {0, 0, 2, 3}).record(number, {1, 2, 3, 4, 5}, Bytes().add(uint64_t{7}));
+  apply();
+  const wire::Reply reply = sink.take(7).reply;
+  ASSERT_EQ(reply.metas.size(), 2u);
+  EXPECT_EQ(reply.metas[0].sizes, (std::vector<int64_t>{2}));
+  EXPECT_EQ(reply.metas[1].sizes, (std::vector<int64_t>{4}));
+  EXPECT_EQ(fetch<float>(2, 2), (std::vector<float>{0, 2}));
+  EXPECT_EQ(fetch<float>(3, 4), (std::vector<float>{0, 1, 2, 3}));
+}
+
+TEST_F(Engine, AListLongerThanTheHandlesReservedForItFails) {
+  const uint32_t number = batch.define(bin_edges(1));
+  batch.upload<float>(1, {0, 0, 2, 3}).record(number, {1, 2}, Bytes().add(uint64_t{7}));
+  apply();
+  const wire::Reply reply = sink.take(7).reply;
+  ASSERT_TRUE(reply.failed);
+  EXPECT_NE(reply.error.message.find("the op returned 2 tensors"), std::string::npos);
+}
+
+TEST_F(Engine, AListOfTensorsMayHoldHostScalars) {
+  wire::Arg host;
+  host.kind = wire::ArgKind::kHostScalar;
+  host.tensor = meta({});
+  const uint32_t number = batch.define(
+      op("aten::_foreach_mul", "List",
+         {list_arg({tensor_arg({2}), tensor_arg({2})}), list_arg({tensor_arg({2}), host})},
+         {new_output({2}), new_output({2})}));
+  Bytes ten;
+  ten.add(10.0F).add(0.0F).add(0.0F).add(0.0F);  // 16 bytes, zero padded.
+  batch.upload<float>(1, {1, 2}).upload<float>(2, {3, 4}).record(number, {1, 2, 1, 3, 4}, ten);
+  apply();
+  EXPECT_EQ(fetch<float>(3, 2), (std::vector<float>{1, 4}));
+  EXPECT_EQ(fetch<float>(4, 2), (std::vector<float>{30, 40}));
+}
+
 TEST_F(Engine, NonTensorResultsComeAsValues) {
   wire::OpTemplate equal = op("aten::equal", "", {tensor_arg({3}), tensor_arg({3})}, {});
   equal.replies = true;

@@ -69,6 +69,7 @@ OpTemplate full_template() {
       arg_of(ArgKind::kDoubleList),
       arg_of(ArgKind::kBoolList),
       list_of(ArgKind::kTensorList, {tensor_arg({4}, {1}), arg_of(ArgKind::kNone),
+                                     arg_of(ArgKind::kHostScalar),
                                      tensor_arg({4}, {2}, TensorMeta::kHasOffset)}),
       list_of(ArgKind::kScalarList,
               {arg_of(ArgKind::kScalarInt), arg_of(ArgKind::kScalarDouble),
@@ -198,7 +199,7 @@ TEST(OpTemplate, ImmediatesAreAsTheHeaderSays) {
   EXPECT_EQ(op.immediates_size_bytes(), 24u);
   // Offset; host scalar; int, double, complex, bool; a list's offset; a list's scalars; the offsets
   // of two sparse tensors' values; the rest.
-  EXPECT_EQ(full_template().immediates_size_bytes(), 8u + 16u + 40u + 8u + 40u + 16u + 24u);
+  EXPECT_EQ(full_template().immediates_size_bytes(), 8u + 16u + 40u + (16u + 8u) + 40u + 16u + 24u);
 }
 
 TEST(OpTemplateRules, Names) {

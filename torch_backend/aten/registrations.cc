@@ -11,6 +11,7 @@
 
 #include "torch_backend/aten/sparse.h"
 #include "torch_backend/aten/tensors.h"
+#include "torch_backend/ops/composite.h"
 #include "torch_backend/ops/graph_call.h"
 #include "torch_backend/ops/issue.h"
 #include "torch_backend/ops/transfer.h"
@@ -220,6 +221,7 @@ void register_kernels() {
     autograd.impl(name, torch::CppFunction::makeFromBoxedFunction<&graph_call_autograd>());
   }
   register_sparse_kernels();
+  register_recurrent_cells(autograd);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const std::optional<c10::OperatorHandle> op = dispatcher.findSchema(name);

@@ -2,15 +2,20 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
+
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/trace.h"
+#include "torch_backend/ops/composite.h"
 #include "torch_backend/ops/issue.h"
 #include "torch_backend/ops/shape_inference.h"
 
@@ -119,6 +124,12 @@ struct Called {
   at::Tensor graph;  // A one-byte tensor that holds the graph's handle.
 };
 
+// Where a saved call had a tensor.
+const at::Tensor& placeholder() {
+  static const at::Tensor tensor = at::empty({0});
+  return tensor;
+}
+
 TensorPlan graph_plan() { return plan_of({1}, {1}, at::kByte); }
 
 Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
@@ -140,8 +151,50 @@ Called call(const OpInfo& op, const torch::jit::Stack& given, bool keeps_graph,
   return called;
 }
 
+// vmap, torch.func and tensor subclasses: there is no storage of ours behind it.
+bool stands_for_others(const at::Tensor& tensor) {
+  return tensor.defined() &&
+         (!tensor.has_storage() || tensor.key_set().has(c10::DispatchKey::Python));
+}
+
+// The backward of a graph call's backward.
+struct SecondDerivative final : public torch::autograd::Node {
+  SecondDerivative(torch::autograd::edge_list&& edges, const OpInfo& call,
+                   torch::jit::Stack call_arguments, const variable_list& inputs,
+                   const variable_list& gradients)
+      : Node(std::move(edges)), op(call), arguments(std::move(call_arguments)) {
+    for (const at::Tensor& input : inputs) saved_inputs.emplace_back(input, false);
+    for (const at::Tensor& gradient : gradients) saved_gradients.emplace_back(gradient, false);
+  }
+  std::string name() const override { return "RgpuGraphBackwardBackward"; }
+  void release_variables() override {
+    saved_inputs.clear();
+    saved_gradients.clear();
+    released = true;
+  }
+
+  variable_list apply(variable_list&& weights) override {
+    TORCH_CHECK(!released,
+                "Trying to backward through the graph a second time. Specify retain_graph=True if "
+                "you need to.");
+    variable_list inputs;
+    variable_list gradients;
+    for (const auto& saved : saved_inputs) inputs.push_back(saved.unpack());
+    for (const auto& saved : saved_gradients) gradients.push_back(saved.unpack());
+    return differentiate_twice(op, arguments, inputs, gradients, weights);
+  }
+
+  const OpInfo& op;
+  const torch::jit::Stack arguments;
+  std::vector<torch::autograd::SavedVariable> saved_inputs;
+  std::vector<torch::autograd::SavedVariable> saved_gradients;
+  bool released = false;
+};
+
 struct GraphBackward final : public torch::autograd::Node {
   at::Tensor graph;
+  const OpInfo* op = nullptr;
+  torch::jit::Stack arguments;  // Of the call; the tensors are in saved_inputs.
   std::vector<TensorPlan> leaves;
   // Everything the server's graph may have saved: unpacking finds what was changed in place since.
   std::vector<torch::autograd::SavedVariable> saved_inputs;
@@ -155,6 +208,28 @@ struct GraphBackward final : public torch::autograd::Node {
     saved_outputs.clear();
   }
 
+  // What backward needs of the call. `leaves`: the tensors whose gradient is wanted.
+  void keep(const OpInfo& call, const torch::jit::Stack& stack, const variable_list& tensors,
+            const variable_list& wanted, Called& called) {
+    op = &call;
+    graph = std::move(called.graph);
+    const auto without = [](const at::Tensor&) { return c10::IValue(placeholder()); };
+    for (size_t i = stack.size() - call.rules.size(); i < stack.size(); ++i) {
+      arguments.push_back(replace_tensors(stack[i], without));
+    }
+    for (const at::Tensor& leaf : wanted) {
+      // In the leaf's own order of dimensions: what follows is the inverse of the views before.
+      leaves.push_back(plan_of(leaf.sizes(), at::infer_dense_strides(leaf.sizes(), leaf.strides()),
+                               leaf.scalar_type()));
+    }
+    for (const at::Tensor& tensor : tensors) saved_inputs.emplace_back(tensor, false);
+    const c10::intrusive_ptr<Node> self = getptr();
+    for (at::Tensor& output : called.outputs) {
+      torch::autograd::set_history(output, self);
+      saved_outputs.emplace_back(output, true);
+    }
+  }
+
   variable_list apply(variable_list&& gradients) override {
     TORCH_CHECK(graph.defined(),
                 "Trying to backward through the graph a second time. Specify retain_graph=True if "
@@ -162,8 +237,13 @@ struct GraphBackward final : public torch::autograd::Node {
     variable_list seen;
     for (const auto& saved : saved_inputs) seen.push_back(saved.unpack());
     for (const auto& saved : saved_outputs) (void)saved.unpack(getptr());
+    if (std::any_of(gradients.begin(), gradients.end(), stands_for_others)) {
+      TORCH_CHECK(!draws(*op, arguments), "rgpu: many gradients at once (vmap) of ", op->name,
+                  " with dropout are not implemented; without dropout they are");
+      return differentiate_once(*op, arguments, seen, gradients);
+    }
     variable_list results = call_backward(gradients);
-    if (at::GradMode::is_enabled()) refuse_second_derivative(results, std::move(seen), gradients);
+    if (at::GradMode::is_enabled()) attach_second_derivative(results, seen, gradients);
     return results;
   }
 
@@ -193,15 +273,23 @@ struct GraphBackward final : public torch::autograd::Node {
     return results;
   }
 
-  // The gradients' own graph is on no side: whoever differentiates them must hear of it.
-  static void refuse_second_derivative(variable_list& results, variable_list&& inputs,
-                                       const variable_list& gradients) {
-    inputs.insert(inputs.end(), gradients.begin(), gradients.end());
-    for (at::Tensor& result : results) {
-      const auto error = c10::make_intrusive<torch::autograd::NotImplemented>(
-          "the backward of a fused op on device rgpu", torch::autograd::collect_next_edges(inputs));
-      torch::autograd::set_history(result, error);
+  // The gradients' own graph is on no side: whoever differentiates them runs the composite.
+  void attach_second_derivative(variable_list& results, const variable_list& inputs,
+                                const variable_list& gradients) const {
+    variable_list sources = inputs;
+    sources.insert(sources.end(), gradients.begin(), gradients.end());
+    auto edges = torch::autograd::collect_next_edges(sources);
+    c10::intrusive_ptr<torch::autograd::Node> node;
+    if (draws(*op, arguments)) {
+      node = c10::make_intrusive<torch::autograd::NotImplemented>(
+          "the second derivative of " + op->name +
+              " with dropout on device rgpu (without dropout it is)",
+          std::move(edges));
+    } else {
+      node = c10::make_intrusive<SecondDerivative>(std::move(edges), *op, arguments, inputs,
+                                                   gradients);
     }
+    for (at::Tensor& result : results) torch::autograd::set_history(result, node);
   }
 
   std::unique_ptr<OpEntry> describe(const variable_list& gradients, bool retains) const {
@@ -224,6 +312,20 @@ struct GraphBackward final : public torch::autograd::Node {
   }
 };
 
+torch::jit::Stack arguments_of(const OpInfo& op, const torch::jit::Stack& stack) {
+  return {stack.end() - static_cast<std::ptrdiff_t>(op.rules.size()), stack.end()};
+}
+
+bool has_tangent(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->_fw_grad(/*level=*/0, tensor).defined();
+}
+
+bool needs_composite(const std::vector<at::Tensor>& tensors) {
+  return c10::impl::dispatch_mode_enabled() ||
+         std::any_of(tensors.begin(), tensors.end(),
+                     [](const at::Tensor& t) { return stands_for_others(t) || has_tangent(t); });
+}
+
 void push_outputs(const OpInfo& op, torch::jit::Stack* stack, std::vector<at::Tensor>&& outputs) {
   torch::jit::drop(*stack, op.rules.size());
   for (at::Tensor& output : outputs) stack->emplace_back(std::move(output));
@@ -240,6 +342,10 @@ void graph_call_plain(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const OpInfo& info = op_info(op);
   const std::vector<at::Tensor> tensors = tensor_arguments(info, *stack);
+  if (needs_composite(tensors)) {
+    push_outputs(info, stack, run_composite(info, arguments_of(info, *stack)));
+    return;
+  }
   variable_list leaves;
   for (const at::Tensor& tensor : tensors) {
     if (tensor.requires_grad()) leaves.push_back(tensor);
@@ -255,19 +361,7 @@ void graph_call_autograd(const c10::OperatorHandle& op, torch::jit::Stack* stack
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     called = call(info, *stack, keeps_graph, tensors);
   }
-  if (keeps_graph) {
-    node->graph = std::move(called.graph);
-    for (const at::Tensor& leaf : leaves) {
-      // In the leaf's own order of dimensions: what follows is the inverse of the views before.
-      node->leaves.push_back(plan_of(
-          leaf.sizes(), at::infer_dense_strides(leaf.sizes(), leaf.strides()), leaf.scalar_type()));
-    }
-    for (const at::Tensor& tensor : tensors) node->saved_inputs.emplace_back(tensor, false);
-    for (at::Tensor& output : called.outputs) {
-      torch::autograd::set_history(output, node);
-      node->saved_outputs.emplace_back(output, true);
-    }
-  }
+  if (keeps_graph) node->keep(info, *stack, tensors, leaves, called);
   push_outputs(info, stack, std::move(called.outputs));
 }
 

@@ -4,7 +4,10 @@
 // The forward record asks the server to keep its autograd graph under a handle; the backward record
 // runs that graph. The handle is freed with the backward node.
 //
-// Threading: any thread. Errors: as issue(). Their gradients cannot be differentiated again.
+// What the server's graph cannot do (second derivatives, forward-mode AD), the op's composite does
+// (composite.h); second derivatives of a call that drew numbers are refused.
+//
+// Threading: any thread. Errors: as issue().
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>

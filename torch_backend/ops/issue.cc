@@ -1,8 +1,10 @@
 #include "torch_backend/ops/issue.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/Resize.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -54,15 +56,22 @@ void fill_from_reply(const wire::Reply& reply, std::vector<TensorPlan>& tensors,
                      std::vector<ReturnPlan>& returns) {
   size_t next_value = 0;
   size_t next_meta = 0;
+  const auto fill = [&](TensorPlan& plan) {
+    TORCH_CHECK(next_meta < reply.metas.size(), "rgpu: the server's reply lacks a result");
+    const wire::TensorMeta& meta = reply.metas[next_meta++];
+    plan = plan_of(meta.sizes, meta.strides, static_cast<at::ScalarType>(meta.dtype));
+  };
   for (ReturnPlan& result : returns) {
     if (result.kind == ReturnPlan::Kind::kConstant) {
       TORCH_CHECK(next_value < reply.values.size(), "rgpu: the server's reply lacks a value");
       result.constant = value_of(reply.values[next_value++]);
     } else if (result.kind == ReturnPlan::Kind::kTensor) {
-      TORCH_CHECK(next_meta < reply.metas.size(), "rgpu: the server's reply lacks a result");
-      const wire::TensorMeta& meta = reply.metas[next_meta++];
-      tensors[result.index] =
-          plan_of(meta.sizes, meta.strides, static_cast<at::ScalarType>(meta.dtype));
+      fill(tensors[result.index]);
+    } else if (result.kind == ReturnPlan::Kind::kTensorList) {  // The last one.
+      const size_t length = reply.metas.size() - std::min(next_meta, reply.metas.size());
+      TORCH_CHECK(length <= result.count, "rgpu: the server's reply has ", length, " results");
+      result.count = static_cast<uint32_t>(length);
+      for (uint32_t i = 0; i < result.count; ++i) fill(tensors[result.index + i]);
     }
   }
 }
@@ -77,19 +86,6 @@ at::Tensor make_sparse(const SparsePlan& plan, const c10::IValue* arguments,
   for (at::Tensor& part : parts) part = part.alias();
   parts.back() = std::move(made.front());
   return sparse_tensor(plan.form, plan.sizes, parts);
-}
-
-// Without the reply there will be no tensors that free the handles.
-wire::Reply wait_for_results(const Issued& issued, uint32_t new_handle_count) {
-  Client& client = Client::get();
-  try {
-    return client.wait(issued.request);
-  } catch (...) {
-    for (uint32_t i = 0; i < new_handle_count; ++i) {
-      client.release(issued.generation, issued.first_new_handle + i);
-    }
-    throw;
-  }
 }
 
 c10::IValue make_result(const ReturnPlan& plan, const std::vector<TensorPlan>& tensors,
@@ -136,9 +132,10 @@ c10::IValue value_of(const wire::Arg& value) {
   }
 }
 
-void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
-                       const std::vector<TensorPlan>& tensors,
-                       const std::vector<ReturnPlan>& returns, const Issued& issued) {
+// Returns the handle after the last one that a result has.
+wire::Handle replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
+                               const std::vector<TensorPlan>& tensors,
+                               const std::vector<ReturnPlan>& returns, const Issued& issued) {
   const size_t count = op.rules.size();
   c10::IValue* arguments = stack.data() + (stack.size() - count);
   wire::Handle handle = issued.first_new_handle;
@@ -146,7 +143,7 @@ void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
     c10::IValue result = make_result(returns[0], tensors, arguments, handle, issued);
     torch::jit::drop(stack, count);
     stack.push_back(std::move(result));
-    return;
+    return handle;
   }
   c10::SmallVector<c10::IValue, 8> results;
   for (const ReturnPlan& plan : returns) {
@@ -154,17 +151,37 @@ void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
   }
   torch::jit::drop(stack, count);
   for (c10::IValue& result : results) stack.push_back(std::move(result));
+  return handle;
 }
+
+namespace {
+
+// The call as the server answers it: what the handles that it reserved turned out to be.
+void replace_from_reply(const OpInfo& op, torch::jit::Stack& stack, const OpEntry& entry,
+                        const Issued& issued, IssueLock& lock) {
+  Client& client = Client::get();
+  std::vector<TensorPlan> tensors = entry.tensors;
+  std::vector<ReturnPlan> returns = entry.returns;
+  const wire::Handle end = issued.first_new_handle + entry.new_handle_count;
+  wire::Handle bound = issued.first_new_handle;
+  lock.unlock();  // From here on the entry may be gone.
+  // The handles that no tensor frees: of a shorter list, or all if the op failed.
+  const auto free_rest = c10::make_scope_exit([&] {
+    for (wire::Handle handle = bound; handle < end; ++handle) {
+      client.release(issued.generation, handle);
+    }
+  });
+  fill_from_reply(client.wait(issued.request), tensors, returns);
+  bound = replace_arguments(op, stack, tensors, returns, issued);
+}
+
+}  // namespace
 
 void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
                    torch::jit::Stack& stack) {
   for (const ResizePlan& resize : resizes) {
     const at::Tensor& out = stack[stack.size() - op.rules.size() + resize.argument].toTensor();
-    if (out.numel() != 0) {
-      TORCH_WARN("An output with one or more elements was resized since it had shape ", out.sizes(),
-                 ", which does not match the required output shape ", at::IntArrayRef(resize.sizes),
-                 ". Use an out= tensor of that shape, or out.resize_(0).");
-    }
+    at::native::resize_output_check(out, resize.sizes);  // PyTorch's own warning.
     const TensorPlan plan = plan_of(resize.sizes, resize.strides, out.scalar_type());
     c10::TensorImpl* impl = out.unsafeGetTensorImpl();
     const size_t needed =
@@ -298,18 +315,13 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
   if (concerns_host(op, key, *stack)) [[unlikely]]
     folded = fold_on_host(op, *entry, key, *stack);
   if (!entry->replies) [[likely]] {
-    replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
+    (void)replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
     if (folded.known || !folded.origins.empty()) [[unlikely]]
       std::move(folded).note(stack->back().toTensor());
     wait_if_debug(lock, issued);
     return;
   }
-  std::vector<TensorPlan> tensors = entry->tensors;
-  std::vector<ReturnPlan> returns = entry->returns;
-  const uint32_t new_handle_count = entry->new_handle_count;
-  lock.unlock();
-  fill_from_reply(wait_for_results(issued, new_handle_count), tensors, returns);
-  replace_arguments(op, *stack, tensors, returns, issued);
+  replace_from_reply(op, *stack, *entry, issued, lock);
 }
 
 const OpInfo& op_info(const c10::OperatorHandle& op) {

@@ -56,10 +56,11 @@ struct Issued {
 OpEntry* remember(std::unique_ptr<OpEntry> entry, const CallKey& key);
 
 // What a call ends with, for kernels that bring an entry of their own: the results in the place of
-// the arguments; the out= arguments resized; a reply's value.
-void replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
-                       const std::vector<TensorPlan>& tensors,
-                       const std::vector<ReturnPlan>& returns, const Issued& issued);
+// the arguments (and the handle after the last one that a result has); the out= arguments resized;
+// a reply's value.
+wire::Handle replace_arguments(const OpInfo& op, torch::jit::Stack& stack,
+                               const std::vector<TensorPlan>& tensors,
+                               const std::vector<ReturnPlan>& returns, const Issued& issued);
 void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
                    torch::jit::Stack& stack);
 [[nodiscard]] c10::IValue value_of(const wire::Arg& value);

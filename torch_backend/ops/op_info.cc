@@ -156,6 +156,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       writes = true;
       first_written = static_cast<int32_t>(rules.size()) - 1;
     }
+    has_out |= argument.is_out();
   }
   for (const c10::Argument& result : schema->returns()) {
     alias_of.push_back(aliased_argument(*schema, result));

@@ -38,11 +38,12 @@ struct OpInfo {
   std::vector<int32_t> alias_of;    // One per return: the argument it is, or -1.
   bool writes = false;              // Changes some argument.
   int32_t first_written = -1;       // Which one first.
+  bool has_out = false;             // Some argument is an out=.
   bool random = false;              // Draws from a generator.
   bool asks_server = false;         // Its result's geometry depends on data.
   bool takes_host_indices = false;  // CPU index tensors are uploaded, as CUDA does.
   HostFold fold = HostFold::kNone;
-  uint8_t switch_use = 0;           // Which numerics switches it may depend on (switches.h).
+  uint8_t switch_use = 0;  // Which numerics switches it may depend on (switches.h).
 };
 
 }  // namespace rgpu::backend

@@ -41,7 +41,7 @@ struct ReturnPlan {
   enum class Kind : uint8_t { kArgument, kTensor, kTensorList, kConstant, kSparse, kAnyLayout };
   Kind kind = Kind::kTensor;
   uint32_t index = 0;  // The argument, or the first TensorPlan.
-  uint32_t count = 1;  // TensorPlans.
+  uint32_t count = 1;  // TensorPlans. Of a list that `replies` the most; the reply tells how many.
   c10::IValue constant;
   std::shared_ptr<const SparsePlan> sparse;  // Of kSparse.
 };

@@ -10,63 +10,19 @@
 #include <array>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/ops/cpu_verdict.h"
 #include "torch_backend/ops/kernel_scope.h"
 #include "torch_backend/ops/result_layout.h"
 #include "torch_backend/ops/shape_rules.h"
 #include "torch_backend/ops/sparse_tensor.h"
+#include "torch_backend/ops/stand_ins.h"
 
 namespace rgpu::backend {
 namespace {
-
-// A call's arguments as meta tensors; tensors that share a storage share one here as well.
-class MetaArguments {
- public:
-  c10::IValue convert(const c10::IValue& value) {
-    if (value.isTensor()) return convert(value.toTensor());
-    if (value.isGenerator()) return {};
-    if (value.isDevice() && value.toDevice().type() == kDeviceType) return c10::Device("meta");
-    if (value.isList()) {
-      const auto list = value.toList();
-      c10::impl::GenericList converted(list.elementType());
-      for (const c10::IValue& item : value.toListRef()) converted.push_back(convert(item));
-      return converted;
-    }
-    return value;
-  }
-
- private:
-  at::Tensor convert(const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
-    if (is_sparse(tensor)) return at::detail::empty_meta(tensor.sizes(), tensor.scalar_type());
-    const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-    at::Tensor meta = at::detail::make_tensor<c10::TensorImpl>(
-        storage_of(impl.unsafe_storage()), c10::DispatchKeySet(c10::DispatchKey::Meta),
-        impl.dtype());
-    meta.unsafeGetTensorImpl()->set_sizes_and_strides(impl.sizes(), impl.strides(),
-                                                      impl.storage_offset());
-    if (impl.is_wrapped_number()) meta.unsafeGetTensorImpl()->set_wrapped_number(true);
-    if (impl.is_conj()) meta._set_conj(true);
-    if (impl.is_neg()) meta._set_neg(true);
-    return meta;
-  }
-
-  c10::Storage storage_of(const c10::Storage& original) {
-    c10::Storage& known = storages_[original.unsafeGetStorageImpl()];
-    if (!known) {
-      known = c10::Storage(c10::Storage::use_byte_size_t(), original.nbytes(),
-                           c10::DataPtr(nullptr, c10::Device("meta")),
-                           c10::GetAllocator(c10::DeviceType::Meta), true);
-    }
-    return known;
-  }
-
-  std::unordered_map<c10::StorageImpl*, c10::Storage> storages_;
-};
 
 wire::TensorMeta meta_of(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
@@ -237,6 +193,18 @@ void add_results(OpEntry& entry, const torch::jit::Stack& results) {
   }
 }
 
+// A list of as many tensors as the server says, up to this: what is last in the record's handles
+// may stay unbound.
+void add_unknown_list(OpEntry& entry) {
+  constexpr uint32_t kLengthMax = 64;
+  entry.replies = true;
+  entry.returns.push_back(
+      {ReturnPlan::Kind::kTensorList, static_cast<uint32_t>(entry.tensors.size()), kLengthMax, {}});
+  entry.tensors.resize(entry.tensors.size() + kLengthMax);
+  entry.description.outputs.resize(entry.description.outputs.size() + kLengthMax,
+                                   {wire::OutputKind::kUnknown, {}});
+}
+
 // Results that only the server can tell.
 void add_unknown_results(OpEntry& entry) {
   const OpInfo& op = *entry.op;
@@ -250,6 +218,8 @@ void add_unknown_results(OpEntry& entry) {
           {ReturnPlan::Kind::kTensor, static_cast<uint32_t>(entry.tensors.size()), 1, {}, {}});
       entry.tensors.emplace_back();
       entry.description.outputs.push_back({wire::OutputKind::kUnknown, {}});
+    } else if (type->isSubtypeOf(*c10::ListType::ofTensors()) && r + 1 == op.alias_of.size()) {
+      add_unknown_list(entry);
     } else {
       TORCH_CHECK_NOT_IMPLEMENTED(type->kind() != c10::TypeKind::ListType, "rgpu: ", op.name,
                                   " returns a list whose length only the server knows");
@@ -267,7 +237,13 @@ void note_resizes(OpEntry& entry, const c10::IValue* arguments, const c10::IValu
     if (info == nullptr || !info->isWrite() || !arguments[i].isTensor()) continue;
     const at::Tensor& before = arguments[i].toTensor();
     const at::Tensor& after = metas[i].toTensor();
-    if (before.defined() && before.sizes() != after.sizes()) {
+    if (!before.defined() || before.sizes() == after.sizes()) continue;
+    if (!op.schema->arguments()[i].is_out()) {
+      // PyTorch's Python shape functions would let an op in place broadcast what it changes.
+      (void)cpu_takes(op, arguments);
+      TORCH_CHECK(false, "output with shape ", before.sizes(),
+                  " doesn't match the broadcast shape ", after.sizes());
+    } else {
       entry.resizes.push_back(
           {static_cast<uint32_t>(i), after.sizes().vec(), after.strides().vec()});
     }
@@ -301,14 +277,26 @@ CallDevices devices_of(const OpInfo& op, const torch::jit::Stack& stack) {
   return found;
 }
 
-// Writing through a tensor whose elements share memory has no defined result, so it is refused here
-// as on the CPU.
+bool overlaps_itself(const c10::IValue& value) {
+  if (value.isTensorList()) {
+    const auto items = value.toListRef();
+    return std::any_of(items.begin(), items.end(), overlaps_itself);
+  }
+  return value.isTensor() && value.toTensor().defined() && !is_sparse(value.toTensor()) &&
+         at::has_internal_overlap(value.toTensor()) == at::MemOverlap::Yes;
+}
+
+// Writing through a tensor whose elements share memory has mostly no defined result: the CPU says
+// whether it is refused.
 void refuse_overlaps(const OpInfo& op, const c10::IValue* arguments) {
   for (size_t i = 0; op.writes && i < op.rules.size(); ++i) {
     const c10::AliasInfo* info = op.schema->arguments()[i].alias_info();
-    if (info == nullptr || !info->isWrite() || !arguments[i].isTensor()) continue;
-    const at::Tensor& tensor = arguments[i].toTensor();
-    if (tensor.defined() && !is_sparse(tensor)) at::assert_no_internal_overlap(tensor);
+    if (info == nullptr || !info->isWrite() || !overlaps_itself(arguments[i])) continue;
+    if (cpu_takes(op, arguments)) return;
+    TORCH_CHECK(!arguments[i].isTensor(),
+                "unsupported operation: more than one element of the written-to tensor refers to a "
+                "single memory location. Please clone() the tensor before performing the "
+                "operation.");
   }
 }
 
@@ -339,6 +327,48 @@ bool selects_by_mask(const OpInfo& op, const c10::IValue* arguments) {
     const at::ScalarType dtype = item.toTensor().scalar_type();
     return dtype == at::kBool || dtype == at::kByte;
   });
+}
+
+// Where PyTorch's shape functions are wrong.
+void correct(const OpInfo& op, const c10::IValue* arguments, torch::jit::Stack& results) {
+  if (op.name == "aten::multilabel_margin_loss_forward" && op.overload.empty()) {
+    const at::Tensor& self = arguments[0].toTensor();
+    constexpr int64_t kNoReduction = 0;
+    // One sample has one loss, without a dimension.
+    if (self.dim() <= 1 && arguments[2].toInt() == kNoReduction) {
+      results[0] = at::empty_strided({}, {}, results[0].toTensor().options());
+    }
+  } else if (op.name == "aten::_native_multi_head_attention" && op.overload.empty()) {
+    constexpr size_t kNeedWeights = 10;
+    if (!arguments[kNeedWeights].toBool()) results[1] = at::Tensor();
+  }
+}
+
+// What the Meta key says of the call; false where it cannot say anything.
+bool ask_shape_function(OpEntry& entry, const c10::IValue* arguments, const c10::IValue* seen) {
+  const OpInfo& op = *entry.op;
+  StandIns meta(c10::DeviceType::Meta);
+  torch::jit::Stack metas;
+  for (size_t i = 0; i < op.rules.size(); ++i) metas.push_back(meta.convert(seen[i]));
+  torch::jit::Stack results = metas;
+  const KernelScope scope;
+  const std::shared_ptr<void> quiet = op.has_out ? Client::hooks().quiet() : nullptr;
+  try {
+    if (const ShapeRule rule = shape_rule_of(op.name)) {
+      rule(results);
+    } else {
+      op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &results);
+    }
+  } catch (...) {
+    const std::exception_ptr refusal = std::current_exception();
+    if (is_unimplemented(refusal) || cpu_takes(op, arguments)) return false;
+    std::rethrow_exception(refusal);
+  }
+  correct(op, arguments, results);
+  note_resizes(entry, arguments, metas.data());
+  choose_layout(op, arguments, results);
+  add_results(entry, results);
+  return true;
 }
 
 }  // namespace
@@ -426,31 +456,10 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
   const c10::IValue* arguments = stack.data() + (stack.size() - count);
   refuse_overlaps(op, arguments);
   refuse_mixed_dtypes(op, arguments);
-  bool known = !op.asks_server && !selects_by_mask(op, arguments);
-  if (known) {
-    MetaArguments meta;
-    torch::jit::Stack metas;
-    const c10::IValue* seen =
-        meta_stack == nullptr ? arguments : meta_stack->data() + (meta_stack->size() - count);
-    for (size_t i = 0; i < count; ++i) metas.push_back(meta.convert(seen[i]));
-    torch::jit::Stack results = metas;
-    try {
-      const KernelScope scope;
-      if (const ShapeRule rule = shape_rule_of(op.name)) {
-        rule(results);
-      } else {
-        op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &results);
-      }
-    } catch (...) {
-      if (!is_unimplemented(std::current_exception())) throw;
-      known = false;
-    }
-    if (known) {
-      note_resizes(*entry, arguments, metas.data());
-      choose_layout(op, arguments, results);
-      add_results(*entry, results);
-    }
-  }
+  const c10::IValue* seen =
+      meta_stack == nullptr ? arguments : meta_stack->data() + (meta_stack->size() - count);
+  const bool known = !op.asks_server && !selects_by_mask(op, arguments) &&
+                     ask_shape_function(*entry, arguments, seen);
   if (!known) add_unknown_results(*entry);
   finish_entry(*entry);
   return entry;
