@@ -427,6 +427,14 @@ void OpLauncher::call(const OpPlan& plan) {
     plan.gap_filler(*plan.op, stack_);
     return;
   }
+  if (plan.looks_for_gradient) {
+    // Its kernel says where the extrema are, which its backward trusts, only to who wants a
+    // gradient.
+    const at::AutoGradMode grad(true);
+    stack_[1] = stack_[1].toTensor().detach().requires_grad_(true);
+    plan.op->callBoxed(stack_);
+    return;
+  }
   plan.op->callBoxed(stack_);
 }
 

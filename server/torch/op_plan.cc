@@ -366,6 +366,7 @@ Result<std::unique_ptr<const OpPlan>> make_op_plan(const wire::OpTemplate& op,
   plan->takes_host_batch_sizes = op.overload == "data" && op.args.size() > 1 &&
                                  (op.name == "aten::lstm" || op.name == "aten::gru" ||
                                   op.name == "aten::rnn_tanh" || op.name == "aten::rnn_relu");
+  plan->looks_for_gradient = op.name == "aten::_sparse_mm_reduce_impl" && op.args.size() > 1;
   plan->checks_info = op.name == "aten::_linalg_check_errors";
   Status status = plan_call(op, context, *plan);
   if (status.ok() && plan->input_written.size() != plan->input_count) {

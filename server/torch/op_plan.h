@@ -77,6 +77,7 @@ struct OpPlan {
   bool ends_with_info = false;  // A linalg_*_ex: its last result says whether the others are good.
   bool takes_host_batch_sizes = false;  // A recurrent op over packed sequences, argument 1.
   bool checks_info = false;             // _linalg_check_errors
+  bool looks_for_gradient = false;      // _sparse_mm_reduce_impl, see OpLauncher::call().
   std::string full_name;                // "aten::add.Tensor", for the crash report.
   std::optional<c10::OperatorHandle> op;
   GapFiller gap_filler = nullptr;  // Calls the op, if not null.

@@ -320,6 +320,24 @@ def test_a_failed_call_leaves_its_arguments_as_they_were():
     assert_same([s, of], [coo("cpu"), of_layout("csr", "cpu")])
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda s, c: torch.ones(5, device=DEVICE) + s,
+        lambda s, c: torch.ones(3, 1, device=DEVICE).add_(s),
+        lambda s, c: torch.ones(1, device=DEVICE).sub_(c),
+        lambda s, c: s @ torch.ones(5, 2, device=DEVICE),
+        lambda s, c: s.double() @ torch.ones(4, 2, device=DEVICE),
+        lambda s, c: torch.sparse.sampled_addmm(c, dense(DEVICE, 4, 2), dense(DEVICE, 3, 6)),
+        lambda s, c: torch.sparse.softmax(s.coalesce(), 7),
+        lambda s, c: torch.ones(2, 2, device=DEVICE).sparse_mask(c),
+    ],
+)
+def test_wrong_shapes_and_dtypes_raise_at_the_call(wrong):
+    with pytest.raises((RuntimeError, IndexError)):
+        wrong(coo(DEVICE), of_layout("csr", DEVICE))
+
+
 def test_tensors_of_two_devices_are_refused():
     with pytest.raises(RuntimeError, match="same device"):
         torch.mm(coo("cpu"), dense(DEVICE, 4, 2))
@@ -333,12 +351,15 @@ def test_what_the_cpu_has_no_kernel_for_is_not_implemented():
             coo(device).cumsum(0)
 
 
+@pytest.mark.filterwarnings("ignore")  # Of PyTorch, about both kinds.
 def test_nested_and_quantized_tensors_say_what_to_do():
     nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
     with pytest.raises(NotImplementedError, match="layout=torch.jagged"):
         nested.to(DEVICE)
     with pytest.raises(NotImplementedError, match="quantize on the CPU"):
         torch.quantize_per_tensor(torch.ones(2, device=DEVICE), 1.0, 0, torch.qint8)
+    with pytest.raises(NotImplementedError, match="quantize on the CPU"):
+        torch.quantize_per_tensor(torch.ones(2), 1.0, 0, torch.qint8).to(DEVICE)
 
 
 def test_components_are_freed_on_the_server():

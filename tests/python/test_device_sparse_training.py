@@ -58,6 +58,18 @@ def test_csr_values_and_products_have_gradients():
     assert_parity(case)
 
 
+@pytest.mark.parametrize("reduce", ["sum", "mean", "amax", "amin"])
+def test_reducing_products_have_gradients(reduce):
+    def case(device):
+        c = coo("cpu", coalesced=True).to_sparse_csr().to(device).requires_grad_()
+        other = dense(device, 4, 2).requires_grad_()
+        result = torch.sparse.mm(c, other, reduce)
+        result.square().sum().backward()
+        return [result.detach(), c.grad, other.grad]
+
+    assert_parity(case)
+
+
 # ---- Embeddings and optimizers ------------------------------------------------------------------
 
 MODELS = {

@@ -279,6 +279,8 @@ void register_sparse_kernels() {
                                  __FILE__, __LINE__);
   static torch::Library nested(torch::Library::IMPL, "_", DispatchKey::NestedTensorPrivateUse1,
                                __FILE__, __LINE__);
+  static torch::Library quantized(torch::Library::IMPL, "_", DispatchKey::QuantizedPrivateUse1,
+                                  __FILE__, __LINE__);
   register_at(coo, DispatchKey::SparseCPU);
   register_at(compressed, DispatchKey::SparseCsrCPU);
   coo.impl("add.out", &add_out);
@@ -290,6 +292,7 @@ void register_sparse_kernels() {
   autograd.impl("embedding_sparse_backward", &embedding_sparse_backward);
   dense.impl("_embedding_bag_backward",
              torch::CppFunction::makeFromBoxedFunction<&embedding_bag_backward>());
+  quantized.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_quantized>());
   nested.fallback(torch::CppFunction::makeFromBoxedFunction<&refuse_nested>());
   refuse_quantized_ops(dense);
   auto& dispatcher = c10::Dispatcher::singleton();

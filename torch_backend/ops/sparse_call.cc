@@ -64,6 +64,20 @@ bool writes_dense_arguments_alone(const OpInfo& op, const c10::IValue* arguments
          });
 }
 
+// Where both are dense they would broadcast, so that shape inference does not find this.
+void refuse_sums_of_other_sizes(const OpInfo& op, const c10::IValue* arguments) {
+  constexpr auto kSums =
+      std::to_array<std::string_view>({"aten::add", "aten::add_", "aten::sub", "aten::sub_"});
+  if (std::find(kSums.begin(), kSums.end(), op.name) == kSums.end()) return;
+  if (!is_dense(arguments[0]) || !arguments[1].isTensor()) return;
+  const at::Tensor& self = arguments[0].toTensor();
+  const at::Tensor& other = arguments[1].toTensor();
+  TORCH_CHECK(self.sizes() == other.sizes(),
+              "add: expected 'self' and 'other' to have same size, but self has size ",
+              self.sizes(), " while other has size ", other.sizes(),
+              " (FYI: op2-sparse addition does not currently support broadcasting)");
+}
+
 // Whether every result is dense and has the geometry that the op gives dense arguments of the same
 // sizes.
 bool gives_dense(const OpInfo& op, const c10::IValue* arguments) {
@@ -92,28 +106,52 @@ TensorPlan plan_to_dense(const c10::IValue* arguments) {
   return plan_of(self.sizes(), c10::contiguous_strides(self.sizes()), dtype);
 }
 
+struct PatternRule {
+  std::string_view op;
+  uint32_t argument;
+};
+
+// Whether the call is sound as far as its shapes go. What is not raises at once where the server is
+// asked, so these rules leave it alone.
+bool has_sound_shapes(const PatternRule& rule, const c10::IValue* arguments) {
+  const at::Tensor& pattern = arguments[rule.argument].toTensor();
+  if (rule.op == "aten::_sparse_softmax" || rule.op == "aten::_sparse_log_softmax") {
+    const int64_t dim = arguments[1].toInt();
+    return dim >= 0 && dim < pattern.dim() && !arguments[2].toBool();
+  }
+  if (rule.op == "aten::_sparse_sum_backward") {
+    const at::Tensor& gradient = arguments[0].toTensor();
+    return !is_sparse(gradient) || (gradient.is_sparse() && gradient._nnz() != 0);
+  }
+  if (rule.op == "aten::sparse_sampled_addmm") {
+    if (!is_dense(arguments[1]) || !is_dense(arguments[2])) return false;
+    const at::Tensor& left = arguments[1].toTensor();
+    const at::Tensor& right = arguments[2].toTensor();
+    return pattern.dim() == 2 && left.dim() == 2 && right.dim() == 2 &&
+           left.size(1) == right.size(0) && left.size(0) == pattern.size(0) &&
+           right.size(1) == pattern.size(1) && left.scalar_type() == pattern.scalar_type() &&
+           right.scalar_type() == pattern.scalar_type();
+  }
+  // Of two sparse tensors the result has what they have in common.
+  const c10::IValue& other = arguments[1 - rule.argument];
+  return is_dense(other) && other.toTensor().sizes() == pattern.sizes();
+}
+
 // The argument whose indices the one result has, dtype and values aside; kNoArgument if unknown.
 uint32_t pattern_of(const OpInfo& op, const c10::IValue* arguments) {
-  struct Rule {
-    std::string_view op;
-    uint32_t argument;
-  };
   // COO kernels coalesce what they get, so the argument must be coalesced.
-  constexpr auto kRules = std::to_array<Rule>({{"aten::sparse_sampled_addmm", 0},
-                                               {"aten::_sparse_softmax", 0},
-                                               {"aten::_sparse_log_softmax", 0},
-                                               {"aten::_sparse_sum_backward", 1},
-                                               {"aten::sparse_mask", 1},
-                                               {"aten::mul", 0},
-                                               {"aten::mul", 1}});
-  const auto is_pattern = [&](const Rule& rule) {
+  constexpr auto kRules = std::to_array<PatternRule>({{"aten::sparse_sampled_addmm", 0},
+                                                      {"aten::_sparse_softmax", 0},
+                                                      {"aten::_sparse_log_softmax", 0},
+                                                      {"aten::_sparse_sum_backward", 1},
+                                                      {"aten::sparse_mask", 1},
+                                                      {"aten::mul", 0},
+                                                      {"aten::mul", 1}});
+  const auto is_pattern = [&](const PatternRule& rule) {
     if (rule.op != op.name || !arguments[rule.argument].isTensor()) return false;
     const at::Tensor& tensor = arguments[rule.argument].toTensor();
-    if (!is_sparse(tensor)) return false;
-    // Of two sparse ones the result has what they have in common.
-    const bool binary = rule.op == "aten::sparse_mask" || rule.op == "aten::mul";
-    if (binary && !is_dense(arguments[1 - rule.argument])) return false;
-    return !tensor.is_sparse() || tensor.is_coalesced();
+    if (!is_sparse(tensor) || (tensor.is_sparse() && !tensor.is_coalesced())) return false;
+    return has_sound_shapes(rule, arguments);
   };
   const bool is_plain = op.alias_of.size() == 1 && op.alias_of[0] < 0;
   const auto rule = std::find_if(kRules.begin(), kRules.end(), is_pattern);
@@ -188,6 +226,7 @@ void add_asked_results(OpEntry& entry, const c10::IValue* arguments) {
 
 std::unique_ptr<OpEntry> learn(const OpInfo& op, const torch::jit::Stack& stack) {
   const c10::IValue* arguments = stack.data() + (stack.size() - op.rules.size());
+  refuse_sums_of_other_sizes(op, arguments);
   if (gives_dense(op, arguments)) return infer(op, stack);
   auto entry = std::make_unique<OpEntry>();
   entry->op = &op;
