@@ -29,8 +29,7 @@ void MemoryLedger::replace(uint64_t old_bytes, uint64_t new_bytes) noexcept {
   figures_.storages.remove(old_bytes != 0 ? 1 : 0);
 }
 
-MemoryLedger::Reservation MemoryLedger::reserve(uint64_t size_bytes) {
-  if (limit_bytes_ == 0) return {};
+MemoryLedger::Reservation MemoryLedger::reserve_within_limit(uint64_t size_bytes) {
   {
     const std::lock_guard lock(mutex_);
     const uint64_t used_bytes = figures_.bytes.current + reserved_bytes_;
@@ -43,11 +42,9 @@ MemoryLedger::Reservation MemoryLedger::reserve(uint64_t size_bytes) {
                    size_text(size_bytes));
 }
 
-void MemoryLedger::Reservation::release() noexcept {
-  if (ledger_ == nullptr) return;
-  const std::lock_guard lock(ledger_->mutex_);
-  ledger_->reserved_bytes_ -= size_bytes_;
-  ledger_ = nullptr;
+void MemoryLedger::release(uint64_t size_bytes) noexcept {
+  const std::lock_guard lock(mutex_);
+  reserved_bytes_ -= size_bytes;
 }
 
 std::string MemoryLedger::in_use_text() {

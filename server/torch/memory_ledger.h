@@ -52,13 +52,18 @@ class MemoryLedger {
       return *this;
     }
     ~Reservation() { release(); }
-    void release() noexcept;
+    void release() noexcept {
+      if (ledger_ != nullptr) std::exchange(ledger_, nullptr)->release(size_bytes_);
+    }
 
    private:
     MemoryLedger* ledger_ = nullptr;
     uint64_t size_bytes_ = 0;
   };
-  [[nodiscard]] Reservation reserve(uint64_t size_bytes);
+  // Costs a load where there is no limit.
+  [[nodiscard]] Reservation reserve(uint64_t size_bytes) {
+    return limit_bytes_ == 0 ? Reservation() : reserve_within_limit(size_bytes);
+  }
 
   [[nodiscard]] uint64_t limit_bytes() const noexcept { return limit_bytes_; }
   // "12.00 MiB are in use on rgpu:0, the session's limit is 1.00 GiB", for messages.
@@ -75,6 +80,9 @@ class MemoryLedger {
   void reset_totals() noexcept;
 
  private:
+  [[nodiscard]] Reservation reserve_within_limit(uint64_t size_bytes);
+  void release(uint64_t size_bytes) noexcept;
+
   const uint32_t device_;
   const uint64_t limit_bytes_;
   std::mutex mutex_;  // Guards what follows.
