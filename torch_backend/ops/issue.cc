@@ -155,7 +155,7 @@ uint64_t context_bits() { return static_cast<uint64_t>(c10::get_default_dtype_as
 
 at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle, uint32_t generation) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(make_storage(handle, generation, false, plan.size_bytes, 0)),
+      c10::Storage(make_storage(handle, generation, false, plan.size_bytes, 0, plan.knowable)),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), plan.dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (plan.contiguous) [[likely]] {
@@ -241,8 +241,8 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
   }
   const Issued issued = append_call(*entry, key);
   Folded folded;
-  if (concerns_host(op, key, *stack)) [[unlikely]]
-    folded = fold_on_host(op, *entry, key, *stack);
+  if (!key.knowable().empty()) [[unlikely]]
+    folded = fold_on_host(op, *entry, *stack);
   if (!entry->replies) [[likely]] {
     replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
     if (folded.known || !folded.origins.empty()) [[unlikely]]

@@ -26,6 +26,7 @@ struct TensorPlan {
   size_t size_bytes = 0;
   bool defined = true;  // false: an undefined tensor.
   bool contiguous = true;
+  bool knowable = false;  // HostValues takes it.
 };
 
 struct ReturnPlan {
