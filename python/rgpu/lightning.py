@@ -1,8 +1,9 @@
-"""Device rgpu for Lightning: ``Trainer(accelerator=RgpuAccelerator())``.
+"""Device rgpu for Lightning: ``Trainer(accelerator=RgpuAccelerator())``, and Fabric the same way.
 
-Lightning's Trainer knows its accelerators by class: what is no CUDAAccelerator is trained on the
-CPU (``_choose_strategy`` in its accelerator_connector.py), so this is one. For mixed precision also
-pass ``plugins=MixedPrecision("bf16-mixed", "rgpu")``: the Trainer itself would say "cuda".
+Lightning knows its accelerators by class: what is no CUDAAccelerator is trained on the CPU
+(``_choose_strategy`` in its accelerator_connector.py), so this is one, the Trainer's and Fabric's.
+For mixed precision also pass ``plugins=MixedPrecision("bf16-mixed", "rgpu")``: Lightning itself
+would say "cuda".
 
 Works with the package ``lightning``, and with ``pytorch_lightning`` where that is all there is.
 """
@@ -16,14 +17,16 @@ import torch
 import rgpu  # noqa: F401 - importing it registers the device
 
 try:
-    from lightning.pytorch.accelerators import CUDAAccelerator
+    from lightning.fabric.accelerators import CUDAAccelerator as _FabricAccelerator
+    from lightning.pytorch.accelerators import CUDAAccelerator as _TrainerAccelerator
 except ModuleNotFoundError:
-    from pytorch_lightning.accelerators import CUDAAccelerator
+    from lightning_fabric.accelerators import CUDAAccelerator as _FabricAccelerator
+    from pytorch_lightning.accelerators import CUDAAccelerator as _TrainerAccelerator
 
 __all__ = ["RgpuAccelerator"]
 
 
-class RgpuAccelerator(CUDAAccelerator):
+class RgpuAccelerator(_TrainerAccelerator, _FabricAccelerator):
     """The server's devices, as Lightning asks for them."""
 
     def setup_device(self, device: torch.device) -> None:

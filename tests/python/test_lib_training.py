@@ -241,6 +241,32 @@ def test_lightning_trains_in_mixed_precision(precision):
     assert torch.stack(module.losses).isfinite().all()
 
 
+def run_fabric(accelerator):
+    from lightning.fabric import Fabric
+
+    fabric = Fabric(accelerator=accelerator, devices=1)
+    fabric.launch()
+    model = net()
+    model, optimizer = fabric.setup(model, torch.optim.AdamW(model.parameters(), lr=1e-2))
+    losses = []
+    for x, y in fabric.setup_dataloaders(loader()):
+        loss = F.cross_entropy(model(x), y)
+        fabric.backward(loss)
+        fabric.clip_gradients(model, optimizer, max_norm=1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    return fabric.device.type, torch.stack(losses)
+
+
+def test_fabric_trains_the_same():
+    from rgpu.lightning import RgpuAccelerator
+
+    device, mine = run_fabric(RgpuAccelerator())
+    assert device == DEVICE and mine.device.type == DEVICE
+    torch.testing.assert_close(mine.cpu(), run_fabric("cpu")[1])
+
+
 def test_lightning_s_devices_are_parsed():
     from rgpu.lightning import RgpuAccelerator
 

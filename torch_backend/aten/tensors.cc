@@ -18,6 +18,7 @@
 #include <c10/util/strides.h>
 
 #include "torch_backend/device/guard.h"
+#include "torch_backend/device/host_values.h"
 #include "torch_backend/device/storage.h"
 
 namespace rgpu::backend {
@@ -38,7 +39,8 @@ at::Tensor make_empty(at::IntArrayRef sizes, at::IntArrayRef strides,
   const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(c10::dtype_or_default(dtype));
   const size_t size_bytes = at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(make_fresh_storage(size_bytes, checked_index(device))),
+      c10::Storage(make_fresh_storage(size_bytes, checked_index(device),
+                                      HostValues::takes(type.toScalarType(), size_bytes))),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), type);
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
   return tensor;
@@ -159,8 +161,8 @@ at::Tensor& set_source_tensor(at::Tensor& self, const at::Tensor& source) {
 }
 
 at::Tensor& set_(at::Tensor& self) {
-  return set_source_storage_offset(self, c10::Storage(make_fresh_storage(0, self.device().index())),
-                                   0, {0}, {1});
+  return set_source_storage_offset(
+      self, c10::Storage(make_fresh_storage(0, self.device().index(), false)), 0, {0}, {1});
 }
 
 bool is_set_to(const at::Tensor& self, const at::Tensor& source) {

@@ -26,7 +26,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   c10::DataPtr allocate(size_t /*size_bytes*/) override {
     Client& client = Client::get();
     const wire::Handle handle = client.session().new_handles(1);
-    return make_data_ptr(handle, client.generation(), true, current_device());
+    return make_data_ptr({handle, client.generation(), true, false}, current_device());
   }
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* /*target*/, const void* /*source*/, size_t /*count*/) const override {

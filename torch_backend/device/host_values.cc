@@ -13,7 +13,7 @@ HostValues& HostValues::get() noexcept {
 
 c10::Storage HostValues::find(const c10::StorageImpl* storage) {
   const StorageName name = name_of(storage);
-  if (!name.noted) return {};
+  if (!name.knowable) return {};
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(key_of(name));
   return found == entries_.end() ? c10::Storage() : found->second.host;
@@ -25,8 +25,8 @@ bool HostValues::contains(uint64_t key) {
 }
 
 void HostValues::put(c10::StorageImpl* storage, c10::Storage host) {
-  if (!mark_noted(storage, true)) {  // It writes to what another storage may be known to hold.
-    erase(key_of(name_of(storage)));
+  if (!is_knowable(storage) || host.nbytes() > kStorageSizeBytesMax) {
+    forget(storage);
     return;
   }
   const size_t size_bytes = host.nbytes();
@@ -35,7 +35,7 @@ void HostValues::put(c10::StorageImpl* storage, c10::Storage host) {
 }
 
 uint64_t HostValues::begin(c10::StorageImpl* storage) {
-  if (!mark_noted(storage, true)) return 0;
+  if (!is_knowable(storage)) return 0;
   const std::lock_guard lock(mutex_);
   const uint64_t ticket = next_ticket_++;
   insert(key_of(name_of(storage)), {{}, ticket, 0, {}});
@@ -52,7 +52,7 @@ void HostValues::finish(c10::StorageImpl* storage, uint64_t ticket, c10::Storage
 }
 
 void HostValues::note_origins(c10::StorageImpl* storage, Origins origins) {
-  if (!mark_noted(storage, true)) return;
+  if (!is_knowable(storage)) return;
   const std::lock_guard lock(mutex_);
   insert(key_of(name_of(storage)), {{}, 0, 0, std::move(origins)});
 }
@@ -60,7 +60,7 @@ void HostValues::note_origins(c10::StorageImpl* storage, Origins origins) {
 std::vector<c10::Storage> HostValues::origins(const c10::StorageImpl* storage) {
   const StorageName name = name_of(storage);
   std::vector<c10::Storage> alive;
-  if (!name.noted) return alive;
+  if (!name.knowable) return alive;
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(key_of(name));
   if (found == entries_.end()) return alive;
@@ -73,9 +73,7 @@ std::vector<c10::Storage> HostValues::origins(const c10::StorageImpl* storage) {
 
 void HostValues::forget(c10::StorageImpl* storage) {
   const StorageName name = name_of(storage);
-  if (!name.noted) return;
-  erase(key_of(name));
-  mark_noted(storage, false);
+  if (name.knowable) erase(key_of(name));
 }
 
 void HostValues::erase(uint64_t key) noexcept {

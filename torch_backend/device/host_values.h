@@ -3,8 +3,9 @@
 // needs no answer from the server, so a mask that was just uploaded can be asked `.all()` without a
 // wait.
 //
-// A storage is known as a whole, by its bytes. StorageName::noted says, at no cost, that there may
-// be an entry; an entry goes with the first write that is not repeated here, and with its storage.
+// A storage is known as a whole, by its bytes. StorageName::knowable says, at no cost, that there
+// may be an entry; an entry goes with the first write that is not repeated here, and with its
+// storage.
 //
 // Threading: any thread; a mutex around the table. The bytes of an entry are changed only under the
 //            IssueLock, in the order of the records that write them. Two threads that write and
@@ -13,6 +14,7 @@
 // Errors:    none.
 #pragma once
 
+#include <c10/core/ScalarType.h>
 #include <c10/core/Storage.h>
 
 #include <cstddef>
@@ -31,11 +33,17 @@ class HostValues {
 
   [[nodiscard]] static HostValues& get() noexcept;
 
+  // Whether a storage made for a tensor of this type and size is knowable.
+  [[nodiscard]] static bool takes(c10::ScalarType dtype, size_t size_bytes) {
+    return size_bytes <= kStorageSizeBytesMax && c10::isIntegralType(dtype, /*includeBool=*/true);
+  }
+
   // The storage's bytes in CPU memory, not to be changed; null when they are not known.
   [[nodiscard]] c10::Storage find(const c10::StorageImpl* storage);
   [[nodiscard]] bool contains(uint64_t key);
 
-  // `host` has as many bytes as the storage and is nobody else's.
+  // `host` has as many bytes as the storage and is nobody else's. For a storage that is not
+  // knowable (any more): forgets.
   void put(c10::StorageImpl* storage, c10::Storage host);
   // A download under way: begin() before the record that fetches it is issued, finish() with what
   // came. If something wrote to the storage in between, finish() does nothing. 0: no use.

@@ -12,7 +12,7 @@
 namespace rgpu::backend {
 namespace {
 
-// Context bits: 0 fresh, 1 noted, 2…49 handle, 50…63 generation.
+// Context bits: 0 fresh, 1 knowable, 2…49 handle, 50…63 generation.
 constexpr int kHandleShift = 2;
 constexpr int kGenerationShift = 50;
 constexpr uint64_t kHandleMask = (uint64_t{1} << 48) - 1;
@@ -35,7 +35,7 @@ char* reserved_range() {  // Throws once, from the first allocation.
 
 void* pack(const StorageName& name) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): the context is a number in a pointer's place.
-  return reinterpret_cast<void*>(key_of(name) | (name.noted ? 2U : 0U) | (name.fresh ? 1U : 0U));
+  return reinterpret_cast<void*>(key_of(name) | (name.knowable ? 2U : 0U) | (name.fresh ? 1U : 0U));
 }
 
 StorageName unpack(const void* context) noexcept {
@@ -46,25 +46,16 @@ StorageName unpack(const void* context) noexcept {
 
 void release_storage(void* context) {
   const StorageName name = unpack(context);
-  if (name.noted) [[unlikely]]
+  if (name.knowable) [[unlikely]]
     HostValues::get().erase(key_of(name));
   if (!name.fresh) Client::get().release(name.generation, name.handle);
 }
 
-// The same storage under a context that says something else.
-void rename(c10::StorageImpl* storage, const StorageName& name) noexcept {
-  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
-  c10::DataPtr renamed(pointer.get(), pack(name), &release_storage, pointer.device());
-  (void)pointer.release_context();
-  pointer = std::move(renamed);
-}
-
 }  // namespace
 
-c10::DataPtr make_data_ptr(wire::Handle handle, uint32_t generation, bool fresh,
-                           c10::DeviceIndex device) {
-  const uint64_t offset = (handle << kAddressShift) & (kReservedSizeBytes - 1);
-  return {reserved_range() + offset, pack({handle, generation, fresh, false}), &release_storage,
+c10::DataPtr make_data_ptr(const StorageName& name, c10::DeviceIndex device) {
+  const uint64_t offset = (name.handle << kAddressShift) & (kReservedSizeBytes - 1);
+  return {reserved_range() + offset, pack(name), &release_storage,
           c10::Device(kDeviceType, device)};
 }
 
@@ -79,23 +70,24 @@ StorageName name_of(const c10::StorageImpl* storage) noexcept {
   if (address <= base || address >= base + kReservedSizeBytes) return {};
   StorageName named{static_cast<uint64_t>(address - base) >> kAddressShift,
                     Client::get().generation() & kGenerationMask, false, false};
-  named.noted = HostValues::get().contains(key_of(named));
+  named.knowable = HostValues::get().contains(key_of(named));
   return named;
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_storage(wire::Handle handle, uint32_t generation,
                                                   bool fresh, size_t size_bytes,
-                                                  c10::DeviceIndex device) {
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), size_bytes,
-                                               make_data_ptr(handle, generation, fresh, device),
-                                               device_allocator(), /*resizable=*/true);
+                                                  c10::DeviceIndex device, bool knowable) {
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), size_bytes,
+      make_data_ptr({handle, generation, fresh, knowable}, device), device_allocator(),
+      /*resizable=*/true);
 }
 
-c10::intrusive_ptr<c10::StorageImpl> make_fresh_storage(size_t size_bytes,
-                                                        c10::DeviceIndex device) {
+c10::intrusive_ptr<c10::StorageImpl> make_fresh_storage(size_t size_bytes, c10::DeviceIndex device,
+                                                        bool knowable) {
   Client& client = Client::get();
   const wire::Handle handle = client.session().new_handles(1);
-  return make_storage(handle, client.generation(), true, size_bytes, device);
+  return make_storage(handle, client.generation(), true, size_bytes, device, knowable);
 }
 
 uint64_t key_of(const StorageName& name) noexcept {
@@ -104,18 +96,17 @@ uint64_t key_of(const StorageName& name) noexcept {
 }
 
 void mark_announced(c10::StorageImpl* storage) noexcept {
-  StorageName name = unpack(storage->data_ptr().get_context());
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  StorageName name = unpack(pointer.get_context());
   name.fresh = false;
-  rename(storage, name);
+  c10::DataPtr known(pointer.get(), pack(name), &release_storage, pointer.device());
+  (void)pointer.release_context();
+  pointer = std::move(known);
 }
 
-bool mark_noted(c10::StorageImpl* storage, bool noted) noexcept {
-  StorageName name = unpack(storage->data_ptr().get_context());
-  if (name.handle == 0) return false;
-  if (name.noted == noted) return true;
-  name.noted = noted;
-  rename(storage, name);
-  return true;
+bool is_knowable(const c10::StorageImpl* storage) noexcept {
+  const StorageName name = unpack(storage->data_ptr().get_context());
+  return name.handle != 0 && name.knowable;
 }
 
 StorageName checked_name(c10::StorageImpl* storage) {

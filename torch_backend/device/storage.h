@@ -20,7 +20,7 @@ struct StorageName {
   wire::Handle handle = 0;  // 0: not one of ours.
   uint32_t generation = 0;  // Of the session it belongs to.
   bool fresh = false;       // The server has not heard of it yet.
-  bool noted = false;       // HostValues has, or had, something to say about it.
+  bool knowable = false;    // Made for few integers: HostValues may know what it holds.
 };
 
 [[nodiscard]] StorageName name_of(const c10::StorageImpl* storage) noexcept;
@@ -29,15 +29,17 @@ struct StorageName {
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> make_storage(wire::Handle handle,
                                                                 uint32_t generation, bool fresh,
                                                                 size_t size_bytes,
-                                                                c10::DeviceIndex device);
+                                                                c10::DeviceIndex device,
+                                                                bool knowable);
 // A fresh storage of the current session (connects).
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> make_fresh_storage(size_t size_bytes,
-                                                                      c10::DeviceIndex device);
+                                                                      c10::DeviceIndex device,
+                                                                      bool knowable);
 // From now on the server knows it.
 void mark_announced(c10::StorageImpl* storage) noexcept;
-// Sets StorageName::noted. False for a storage that has no name of its own, which nothing may be
-// noted about: who writes to the one it borrows the name of would not see it.
-bool mark_noted(c10::StorageImpl* storage, bool noted) noexcept;
+// Not so for a storage that borrows another one's name (from_blob): who writes through that one
+// would not be seen here.
+[[nodiscard]] bool is_knowable(const c10::StorageImpl* storage) noexcept;
 // Handle and generation in one word: what HostValues calls the storage.
 [[nodiscard]] uint64_t key_of(const StorageName& name) noexcept;
 
@@ -51,8 +53,7 @@ bool mark_noted(c10::StorageImpl* storage, bool noted) noexcept;
 [[nodiscard]] StorageName checked_name(c10::StorageImpl* storage);
 
 // What a storage of ours consists of.
-[[nodiscard]] c10::DataPtr make_data_ptr(wire::Handle handle, uint32_t generation, bool fresh,
-                                         c10::DeviceIndex device);
+[[nodiscard]] c10::DataPtr make_data_ptr(const StorageName& name, c10::DeviceIndex device);
 // New size, common prefix kept (Command::kResize).
 void resize_storage(c10::StorageImpl* storage, size_t size_bytes);
 

@@ -43,7 +43,7 @@ void CallKey::build(const OpInfo& op, const torch::jit::Stack& stack, uint64_t c
   handles_.clear();
   immediates_.clear();
   fresh_.clear();
-  noted_.clear();
+  knowable_.clear();
   storage_count_ = 0;
   generator_ = nullptr;
   numel_max_ = 0;
@@ -93,8 +93,8 @@ void CallKey::add_tensor(const at::Tensor& tensor, const OpInfo& op) {
   const StorageName name = checked_name(storage);
   handles_.push_back(name.handle);
   if (name.fresh) fresh_.push_back(storage);
-  if (name.noted) [[unlikely]]
-    noted_.push_back(storage);
+  if (name.knowable) [[unlikely]]
+    knowable_.push_back(storage);
   if (const int64_t offset = impl.storage_offset(); offset != 0) add_immediate(&offset, 8);
   numel_max_ = std::max(numel_max_, impl.numel());
 }

@@ -52,7 +52,7 @@ class CallKey {
   [[nodiscard]] std::span<const std::byte> immediates() const { return immediates_; }
   [[nodiscard]] std::span<c10::StorageImpl* const> fresh() const { return fresh_; }
   // Storages that HostValues may know.
-  [[nodiscard]] std::span<c10::StorageImpl* const> noted() const { return noted_; }
+  [[nodiscard]] std::span<c10::StorageImpl* const> knowable() const { return knowable_; }
   // What the record carries beyond the arguments: outputs, seeds, requests.
   void append_handles(wire::Handle first, uint32_t count);
   void append_u64(uint64_t value) { add_immediate(&value, sizeof(value)); }
@@ -73,7 +73,7 @@ class CallKey {
   std::vector<wire::Handle> handles_;
   std::vector<std::byte> immediates_;
   std::vector<c10::StorageImpl*> fresh_;
-  std::vector<c10::StorageImpl*> noted_;
+  std::vector<c10::StorageImpl*> knowable_;
   std::array<const c10::StorageImpl*, 8> storages_{};  // The first ones, to find aliases among.
   size_t storage_count_ = 0;
   const at::Generator* generator_ = nullptr;

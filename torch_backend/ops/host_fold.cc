@@ -20,10 +20,6 @@ c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-bool is_notable_tensor(const at::Tensor& tensor) {
-  return is_notable(tensor.scalar_type(), storage_of(tensor)->nbytes());
-}
-
 bool is_written(const OpInfo& op, size_t argument) {
   const c10::AliasInfo* alias = op.schema->arguments()[argument].alias_info();
   return alias != nullptr && alias->isWrite();
@@ -86,7 +82,7 @@ class HostArguments {
   std::optional<c10::IValue> target(const c10::IValue& value) {
     if (!value.isTensor() || !is_ours(value.toTensor())) return std::nullopt;
     const at::Tensor& tensor = value.toTensor();
-    if (!is_notable_tensor(tensor)) return std::nullopt;
+    if (!is_knowable(tensor)) return std::nullopt;
     if (at::Tensor known = host_view(tensor); known.defined()) return known;
     if (op_.fold == HostFold::kUpdates || !fills_storage(tensor)) return std::nullopt;
     target_ = storage_of(tensor);
@@ -154,7 +150,7 @@ HostValues::Origins origins_of(const OpInfo& op, const c10::IValue* arguments) {
     if (!arguments[i].isTensor() || !is_ours(arguments[i].toTensor())) continue;
     const at::Tensor& tensor = arguments[i].toTensor();
     c10::StorageImpl* storage = storage_of(tensor);
-    if (storage->nbytes() > kReadAheadBytesMax || !is_notable_tensor(tensor)) continue;
+    if (storage->nbytes() > kReadAheadBytesMax || !is_knowable(tensor)) continue;
     origins.emplace_back(tensor.unsafeGetTensorImpl()->unsafe_storage().getWeakStorageImpl());
   }
   return origins;
@@ -168,18 +164,17 @@ Folded fold_partly(const OpInfo& op, const TensorPlan& plan, const c10::IValue* 
   return {{}, origins_of(op, arguments)};
 }
 
-bool makes_notable_tensor(const OpEntry& entry) {
+bool makes_knowable_tensor(const OpEntry& entry) {
   return !entry.replies && entry.returns.size() == 1 &&
          entry.returns[0].kind == ReturnPlan::Kind::kTensor && entry.tensors.size() == 1 &&
-         entry.tensors[0].defined &&
-         is_notable(entry.tensors[0].dtype.toScalarType(), entry.tensors[0].size_bytes);
+         entry.tensors[0].knowable;
 }
 
 }  // namespace
 
-bool is_notable(at::ScalarType dtype, size_t storage_size_bytes) {
-  return c10::isIntegralType(dtype, /*includeBool=*/true) &&
-         storage_size_bytes <= HostValues::kStorageSizeBytesMax;
+bool is_knowable(const at::Tensor& tensor) {
+  const c10::StorageImpl* storage = storage_of(tensor);
+  return is_knowable(storage) && HostValues::takes(tensor.scalar_type(), storage->nbytes());
 }
 
 c10::Storage host_storage(size_t size_bytes) {
@@ -200,23 +195,10 @@ bool fills_storage(const at::Tensor& tensor) {
              storage_of(tensor)->nbytes();
 }
 
-bool concerns_host(const OpInfo& op, const CallKey& key, const torch::jit::Stack& stack) {
-  if (!key.noted().empty() || op.fold == HostFold::kOverwrites) return true;
-  if (op.fold != HostFold::kComputes) return false;
-  const c10::IValue& first = stack[stack.size() - op.rules.size()];
-  return first.isTensor() && first.toTensor().defined() &&
-         c10::isIntegralType(first.toTensor().scalar_type(), /*includeBool=*/true);
-}
-
-Folded fold_on_host(const OpInfo& op, const OpEntry& entry, const CallKey& key,
-                    const torch::jit::Stack& stack) {
+Folded fold_on_host(const OpInfo& op, const OpEntry& entry, const torch::jit::Stack& stack) {
   const c10::IValue* arguments = stack.data() + (stack.size() - op.rules.size());
-  const bool makes = makes_notable_tensor(entry);
-  const bool writes_notable = op.writes && op.fold == HostFold::kOverwrites &&
-                              is_notable_tensor(arguments[op.first_written].toTensor());
-  const bool folds = op.fold != HostFold::kNone && (makes || op.writes) &&
-                     (makes || writes_notable || !key.noted().empty());
-  if (folds) {
+  const bool makes = makes_knowable_tensor(entry);
+  if (op.fold != HostFold::kNone && (makes || op.writes)) {
     try {
       const KernelScope scope;
       HostArguments host(op);
@@ -231,12 +213,12 @@ Folded fold_on_host(const OpInfo& op, const OpEntry& entry, const CallKey& key,
     } catch (const c10::Error&) {  // The server will say it, with the program's line.
     }
   }
-  if (op.writes && !key.noted().empty()) forget_written(op, arguments);
+  if (op.writes) forget_written(op, arguments);
   return {};
 }
 
-void forget_noted(const CallKey& key) {
-  for (c10::StorageImpl* storage : key.noted()) HostValues::get().forget(storage);
+void forget_known(const CallKey& key) {
+  for (c10::StorageImpl* storage : key.knowable()) HostValues::get().forget(storage);
 }
 
 void Folded::note(const at::Tensor& result) && {

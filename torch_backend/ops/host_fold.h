@@ -12,7 +12,6 @@
 #include <ATen/core/Tensor.h>
 
 #include "torch_backend/device/host_values.h"
-#include "torch_backend/ops/call_key.h"
 #include "torch_backend/ops/op_info.h"
 #include "torch_backend/ops/op_memory.h"
 
@@ -24,8 +23,8 @@ namespace rgpu::backend {
 [[nodiscard]] bool fills_storage(const at::Tensor& tensor);
 // A storage of at most so many bytes is downloaded as a whole when an element of it is read.
 inline constexpr size_t kReadAheadBytesMax = 4096;
-// Whether HostValues takes storages of this size, seen as this type.
-[[nodiscard]] bool is_notable(at::ScalarType dtype, size_t storage_size_bytes);
+// Whether HostValues can know the tensor's storage, read as the tensor does.
+[[nodiscard]] bool is_knowable(const at::Tensor& tensor);
 // A CPU storage for HostValues::put().
 [[nodiscard]] c10::Storage host_storage(size_t size_bytes);
 
@@ -36,14 +35,11 @@ struct Folded {
   void note(const at::Tensor& result) &&;
 };
 
-// After the record of a call was appended, and before its arguments on the stack are replaced:
-// repeats it or forgets what it wrote.
-[[nodiscard]] Folded fold_on_host(const OpInfo& op, const OpEntry& entry, const CallKey& key,
+// After the record of a call was appended that has knowable arguments, and before its arguments on
+// the stack are replaced: repeats it or forgets what it wrote.
+[[nodiscard]] Folded fold_on_host(const OpInfo& op, const OpEntry& entry,
                                   const torch::jit::Stack& stack);
 // For calls that are not repeated and write: what is known of any of their tensors is forgotten.
-void forget_noted(const CallKey& key);
-// Whether fold_on_host() has anything to do.
-[[nodiscard]] bool concerns_host(const OpInfo& op, const CallKey& key,
-                                 const torch::jit::Stack& stack);
+void forget_known(const CallKey& key);
 
 }  // namespace rgpu::backend

@@ -216,7 +216,8 @@ uint64_t context_bits() {
 
 at::Tensor make_tensor(const TensorPlan& plan, wire::Handle handle, const Issued& issued) {
   at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(make_storage(handle, issued.generation, false, plan.size_bytes, issued.device)),
+      c10::Storage(make_storage(handle, issued.generation, false, plan.size_bytes, issued.device,
+                                plan.knowable)),
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), plan.dtype);
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   if (plan.contiguous) [[likely]] {
@@ -312,8 +313,8 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
   }
   const Issued issued = append_call(*entry, key);
   Folded folded;
-  if (concerns_host(op, key, *stack)) [[unlikely]]
-    folded = fold_on_host(op, *entry, key, *stack);
+  if (!key.knowable().empty()) [[unlikely]]
+    folded = fold_on_host(op, *entry, *stack);
   if (!entry->replies) [[likely]] {
     (void)replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
     if (folded.known || !folded.origins.empty()) [[unlikely]]

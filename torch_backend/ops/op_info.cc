@@ -152,10 +152,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
   for (const c10::Argument& argument : schema->arguments()) {
     rules.push_back(!shaped && is_immediate_type(argument) ? ArgRule::kImmediate
                                                            : ArgRule::kStatic);
-    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite() && !writes) {
-      writes = true;
-      first_written = static_cast<int32_t>(rules.size()) - 1;
-    }
+    if (argument.alias_info() != nullptr && argument.alias_info()->isWrite()) writes = true;
     has_out |= argument.is_out();
   }
   for (const c10::Argument& result : schema->returns()) {

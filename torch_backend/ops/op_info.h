@@ -37,7 +37,6 @@ struct OpInfo {
   std::vector<ArgRule> rules;       // One per argument.
   std::vector<int32_t> alias_of;    // One per return: the argument it is, or -1.
   bool writes = false;              // Changes some argument.
-  int32_t first_written = -1;       // Which one first.
   bool has_out = false;             // Some argument is an out=.
   bool random = false;              // Draws from a generator.
   bool asks_server = false;         // Its result's geometry depends on data.

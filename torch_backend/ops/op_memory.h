@@ -27,6 +27,7 @@ struct TensorPlan {
   size_t size_bytes = 0;
   bool defined = true;  // false: an undefined tensor.
   bool contiguous = true;
+  bool knowable = false;  // HostValues takes it.
 };
 
 // A sparse tensor to make: its last components are `TensorPlan`s, those before are an argument's.

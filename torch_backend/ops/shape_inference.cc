@@ -13,6 +13,7 @@
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/guard.h"
+#include "torch_backend/device/host_values.h"
 #include "torch_backend/device/storage.h"
 #include "torch_backend/ops/cpu_verdict.h"
 #include "torch_backend/ops/kernel_scope.h"
@@ -405,6 +406,7 @@ TensorPlan plan_of(at::IntArrayRef sizes, at::IntArrayRef strides, at::ScalarTyp
   plan.sizes = sizes.vec();
   plan.strides = strides.vec();
   plan.size_bytes = at::detail::computeStorageNbytes(sizes, strides, plan.dtype.itemsize());
+  plan.knowable = HostValues::takes(dtype, plan.size_bytes);
   plan.contiguous = c10::IntArrayRef(c10::contiguous_strides(sizes)) == strides;
   return plan;
 }

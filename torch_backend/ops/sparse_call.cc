@@ -342,7 +342,7 @@ void issue_sparse(const OpInfo& op, torch::jit::Stack* stack) {
     return;
   }
   const Issued issued = append_call(*entry, key);
-  if (op.writes) forget_noted(key);
+  if (op.writes) forget_known(key);
   if (!entry->replies) {
     replace_arguments(op, *stack, entry->tensors, entry->returns, issued);
     wait_if_debug(lock, issued);

@@ -8,7 +8,9 @@
 
 #include <array>
 #include <cstring>
-#include <vector>
+#include <list>
+#include <optional>
+#include <utility>
 
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/downloads.h"
@@ -54,7 +56,7 @@ at::Tensor empty_host(at::IntArrayRef sizes, at::IntArrayRef strides, at::Scalar
 void note_upload(const at::Tensor& host, const at::Tensor& target) {
   c10::StorageImpl* storage = storage_of(target);
   HostValues& values = HostValues::get();
-  if (!is_notable(target.scalar_type(), storage->nbytes()) || !fills_storage(target)) {
+  if (!is_knowable(target) || !fills_storage(target)) {
     values.forget(storage);
     return;
   }
@@ -145,9 +147,8 @@ uint64_t fetch(const at::Tensor& source, const at::Tensor& host) {
 
 // Whether a read of `source` is to make its storage known: it is small, or asked for as a whole.
 bool makes_known(const at::Tensor& source) {
-  const size_t size_bytes = storage_of(source)->nbytes();
-  return is_notable(source.scalar_type(), size_bytes) && size_bytes != 0 &&
-         (size_bytes <= kReadAheadBytesMax || fills_storage(source));
+  return source.numel() != 0 && is_knowable(source) &&
+         (storage_of(source)->nbytes() <= kReadAheadBytesMax || fills_storage(source));
 }
 
 // A download of all of a storage, to be known.
@@ -165,19 +166,23 @@ class StorageFetch {
     ticket_ = HostValues::get().begin(storage_.unsafeGetStorageImpl());
     request_ = fetch(whole, host_);
   }
+  StorageFetch(const StorageFetch&) = delete;
+  StorageFetch& operator=(const StorageFetch&) = delete;
+  ~StorageFetch() {
+    if (request_.has_value()) Client::get().session().abandon_request(*request_);
+  }
+
   void wait() {
-    (void)Client::get().wait(request_);
+    const uint64_t request = *std::exchange(request_, std::nullopt);
+    (void)Client::get().wait(request);
     keep();
   }
   // If it is here already.
   void take() {
-    Session& session = Client::get().session();
-    const std::optional<Result<wire::Reply>> reply = session.poll(request_);
-    if (!reply.has_value()) {
-      session.abandon_request(request_);
-    } else if (reply->has_value() && !(*reply)->failed) {
-      keep();
-    }
+    const auto reply = Client::get().session().poll(*request_);
+    if (!reply.has_value()) return;
+    request_.reset();
+    if (reply->has_value() && !(*reply)->failed) keep();
   }
 
  private:
@@ -188,13 +193,13 @@ class StorageFetch {
   c10::Storage storage_;
   at::Tensor host_;
   uint64_t ticket_ = 0;
-  uint64_t request_ = 0;
+  std::optional<uint64_t> request_;  // Empty once it is over.
 };
 
 // One wait for all of the source's storage, so that reads of its other elements need none, and for
 // what it was computed from, whose replies come before.
 void fetch_known(const at::Tensor& source) {
-  std::vector<StorageFetch> origins;
+  std::list<StorageFetch> origins;
   for (c10::Storage& origin : HostValues::get().origins(storage_of(source))) {
     if (!HostValues::get().find(origin.unsafeGetStorageImpl()))
       origins.emplace_back(std::move(origin));
@@ -238,12 +243,13 @@ at::Tensor download(const at::Tensor& source) {
 // Straight into `target`, which has the source's form.
 void download_into(const at::Tensor& source, const at::Tensor& target, bool non_blocking) {
   if (source.numel() == 0) return;
-  if (const at::Tensor known = host_view(source); known.defined()) {
+  const bool waits = !(non_blocking && is_pinned(target.const_data_ptr()));
+  if (const at::Tensor known = waits ? known_value(source) : host_view(source); known.defined()) {
     target.copy_(known);
     return;
   }
   Client& client = Client::get();
-  if (non_blocking && is_pinned(target.const_data_ptr())) {
+  if (!waits) {
     Downloads& downloads = Downloads::get();
     downloads.make_room();
     Session& session = client.session();
