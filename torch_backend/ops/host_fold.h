@@ -12,6 +12,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "torch_backend/device/host_values.h"
+#include "torch_backend/ops/call_key.h"
 #include "torch_backend/ops/op_info.h"
 #include "torch_backend/ops/op_memory.h"
 

@@ -199,8 +199,11 @@ void add_results(OpEntry& entry, const torch::jit::Stack& results) {
 void add_unknown_list(OpEntry& entry) {
   constexpr uint32_t kLengthMax = 64;
   entry.replies = true;
-  entry.returns.push_back(
-      {ReturnPlan::Kind::kTensorList, static_cast<uint32_t>(entry.tensors.size()), kLengthMax, {}});
+  entry.returns.push_back({ReturnPlan::Kind::kTensorList,
+                           static_cast<uint32_t>(entry.tensors.size()),
+                           kLengthMax,
+                           {},
+                           {}});
   entry.tensors.resize(entry.tensors.size() + kLengthMax);
   entry.description.outputs.resize(entry.description.outputs.size() + kLengthMax,
                                    {wire::OutputKind::kUnknown, {}});
