@@ -16,6 +16,7 @@
 #include "torch_backend/device/hooks.h"
 #include "torch_backend/device/stream.h"
 #include "torch_backend/device/trace.h"
+#include "torch_backend/distributed/host_staged_backend.h"
 
 namespace py = pybind11;
 
@@ -144,6 +145,7 @@ PYBIND11_MODULE(_C, m) {
     rgpu::backend::install_interpreter_hooks();
     rgpu::backend::register_device();
     rgpu::backend::register_kernels();
+    rgpu::backend::register_reducer_timer();
   });
   m.def("connect", [](const std::string& address, double timeout_s) {
     translated([&] { Client::get().connect(address, timeout_s); });
@@ -164,6 +166,10 @@ PYBIND11_MODULE(_C, m) {
   m.def("waits", &waits);
   m.def("start_trace", [] { translated([] { rgpu::backend::Trace::get().start(); }); });
   m.def("stop_trace", &stop_trace);
+  m.def("host_staged_backend",
+        [](const c10::intrusive_ptr<c10d::Backend>& host) -> c10::intrusive_ptr<c10d::Backend> {
+          return c10::make_intrusive<rgpu::backend::HostStagedBackend>(host);
+        });
   m.def("reset_waits", [] { Client::get().reset_wait_sites(); });
   m.def("flush_policy", [] { return Client::get().flush_policy(); });
   m.def("get_rng_state", [](int device) {

@@ -28,7 +28,14 @@ if _major_minor(_torch.__version__) != _major_minor(_build.TORCH_VERSION):
         f"{_torch.__version__}: build it again with `pip install --no-build-isolation .`"
     )
 
-from rgpu import _C, data_parallel, device_module, meta_kernels, printing  # noqa: E402
+from rgpu import (  # noqa: E402
+    _C,
+    data_parallel,
+    device_module,
+    distributed,
+    meta_kernels,
+    printing,
+)
 from rgpu.profiling import profile  # noqa: E402
 from rgpu.session import (  # noqa: E402
     Wait,
@@ -62,5 +69,6 @@ _torch._register_device_module("rgpu", device_module)
 _torch.utils.generate_methods_for_privateuse1_backend(for_storage=True)
 printing.install()
 data_parallel.install()
+distributed.install()
 meta_kernels.defer_compiler()
 _atexit.register(_C.close)

@@ -1,6 +1,7 @@
 """torch.rgpu, torch.accelerator and rgpu itself answer as PyTorch's conventions have it."""
 
 import gc
+import re
 
 import pytest
 import rgpu
@@ -133,6 +134,27 @@ def test_custom_operator_runs_on_the_device():
     library.define("twice(Tensor x) -> Tensor")
     library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
     assert torch.ops.rgpu_test.twice(torch.ones(2, device=DEVICE)).tolist() == [2.0, 2.0]
+
+
+def test_operator_of_a_library_that_the_server_lacks_runs_here_with_a_warning(capfd):
+    library = torch.library.Library("rgpu_host", "DEF")
+    library.define("halves(Tensor x, Tensor[] more, float by) -> (Tensor, Tensor)")
+    library.define("double_(Tensor(a!) x) -> Tensor(a!)")
+    library.define("nowhere(Tensor x) -> Tensor")
+    library.impl("halves", lambda x, more, by: (x / by, more[0] / by), "CPU")
+    library.impl("double_", lambda x: x.mul_(2), "CPU")
+    x = torch.arange(4.0, device=DEVICE)
+    first, second = torch.ops.rgpu_host.halves(x, [x + 1], 2.0)
+    assert re.search("rgpu_host::halves .* runs on this machine", capfd.readouterr().err)
+    assert first.device.type == DEVICE
+    assert (first.tolist(), second.tolist()) == ([0, 0.5, 1, 1.5], [0.5, 1, 1.5, 2])
+    torch.ops.rgpu_host.halves(x, [x], 2.0)
+    assert "rgpu_host" not in capfd.readouterr().err  # Once is enough.
+    torch.ops.rgpu_host.double_(x[2:])
+    assert x.tolist() == [0, 1, 4, 6]
+    with pytest.raises(NotImplementedError, match="rgpu_host::nowhere .* no kernel for the CPU"):
+        torch.ops.rgpu_host.nowhere(x)
+    assert x.sum().item() == 11
 
 
 def test_subclasses_and_function_modes_see_the_ops():

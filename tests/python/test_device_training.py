@@ -210,6 +210,21 @@ def test_autocast_chooses_types_as_on_cuda(dtype):
         F.binary_cross_entropy(x.sigmoid(), x.sigmoid())
 
 
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_autocast_casts_recurrent_networks_as_on_cuda(kind):
+    model = kind(4, 8, num_layers=2).to(DEVICE)
+    x = torch.randn(3, 2, 4).to(DEVICE)
+    packed = nn.utils.rnn.pack_sequence([x[:, 0], x[:2, 1]])
+    full, _ = model(x)
+    with torch.autocast(DEVICE, dtype=torch.bfloat16):
+        cast, _ = model(x)
+        rows, _ = model(packed)
+    assert (cast.dtype, rows.data.dtype) == (torch.bfloat16, torch.bfloat16)
+    torch.testing.assert_close(cast.float(), full, rtol=0.05, atol=0.05)
+    cast.sum().backward()
+    assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
+
+
 def test_grad_scaler_steps_and_skips_a_step_that_overflows():
     model = nn.Linear(4, 4).to(DEVICE)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)

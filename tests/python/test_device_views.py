@@ -115,6 +115,9 @@ def test_layout_of_results_is_as_on_the_cpu():
             y.contiguous(), torch.cat([x, x], 1), x.mean((2, 3), keepdim=True), y.softmax(1),
             torch.nn.functional.max_pool2d(x, 2), x.flatten(1), y.reshape(-1),
         ]  # fmt: skip
+        weight, leaf = randn(device, 6, 3, 2, 2, grad=True), x.detach().requires_grad_()
+        made.append(torch.nn.functional.conv2d(leaf, weight))
+        made += torch.autograd.grad(made[-1].square().sum(), [leaf, weight])
         layouts = [[m.shape, m.stride(), m.is_contiguous()] for m in made]
         return [layouts, x.stride()]
 

@@ -25,6 +25,22 @@ Tensor refuse_binary_cross_entropy(const Tensor& /*input*/, const Tensor& /*targ
               "safe to autocast.");
 }
 
+c10::IValue cast(const c10::IValue& value, ScalarType dtype) {
+  if (value.isTensor()) return cached_cast(dtype, value.toTensor(), c10::DeviceType::PrivateUse1);
+  if (!value.isTensorList()) return value;
+  const std::vector<Tensor> tensors = value.toTensorVector();
+  return cached_cast(dtype, at::TensorList(tensors), c10::DeviceType::PrivateUse1);
+}
+
+// Recurrent networks go over whole, so their weights are cast here, as cuDNN's are on CUDA.
+void cast_recurrent(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+  const ScalarType dtype = get_autocast_dtype(c10::DeviceType::PrivateUse1);
+  const size_t first = stack->size() - op.schema().arguments().size();
+  for (size_t i = first; i < stack->size(); ++i) (*stack)[i] = cast((*stack)[i], dtype);
+  op.callBoxed(stack);
+}
+
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
 
 TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
@@ -41,6 +57,10 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
 #define _KERNEL_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
   AT_FORALL_PROMOTE(_KERNEL_PROMOTE)
 #undef _KERNEL_PROMOTE
+  for (const char* name : {"lstm.input", "lstm.data", "gru.input", "gru.data", "rnn_tanh.input",
+                           "rnn_tanh.data", "rnn_relu.input", "rnn_relu.data"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&cast_recurrent>());
+  }
   m.impl(TORCH_SELECTIVE_NAME("aten::binary_cross_entropy"),
          TORCH_FN((&refuse_binary_cross_entropy)));
 }

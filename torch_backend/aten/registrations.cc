@@ -177,6 +177,12 @@ at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& targ
   return copy_between(source, target, false);
 }
 
+// Whether TransformerEncoder may pack its padded batch into a nested tensor, which this device does
+// not have: it then goes on with the padded one and the mask. Asks nobody.
+bool nested_tensor_from_mask_left_aligned(const at::Tensor& /*batch*/, const at::Tensor& /*mask*/) {
+  return false;
+}
+
 }  // namespace
 
 void register_kernels() {
@@ -204,6 +210,7 @@ void register_kernels() {
   device.impl("_copy_from", &copy_from);
   device.impl("_copy_from_and_resize", &copy_from_and_resize);
   device.impl("_local_scalar_dense", &local_scalar);
+  device.impl("_nested_tensor_from_mask_left_aligned", &nested_tensor_from_mask_left_aligned);
   device.impl("_to_copy", &to_copy);
   device.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
   autograd.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);

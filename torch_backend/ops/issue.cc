@@ -12,6 +12,7 @@
 #include "torch_backend/device/storage.h"
 #include "torch_backend/device/stream.h"
 #include "torch_backend/device/trace.h"
+#include "torch_backend/ops/host_op.h"
 #include "torch_backend/ops/shape_inference.h"
 #include "wire/limits.h"
 
@@ -286,7 +287,11 @@ void IssueKernel::operator()(const c10::OperatorHandle& /*op*/, c10::DispatchKey
 }
 
 void issue_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
-  issue(op_info(op), stack);
+  if (is_of_pytorch(op)) {
+    issue(op_info(op), stack);
+  } else {
+    run_on_host(op, stack);
+  }
 }
 
 }  // namespace rgpu::backend

@@ -37,7 +37,7 @@ class IssueKernel final : public c10::OperatorKernel {
   std::atomic<const OpInfo*> info_{nullptr};
 };
 
-// The fallback for ops that were registered later.
+// The fallback: PyTorch's ops that were registered later, and those of other libraries.
 void issue_fallback(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 // The record of an entry with the current key's handles; returns the first new handle. For kernels

@@ -17,6 +17,7 @@
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/ops/result_layout.h"
 
 namespace rgpu::backend {
 namespace {
@@ -442,6 +443,7 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
     }
     if (known) {
       note_resizes(*entry, arguments, metas.data());
+      choose_layout(op, arguments, results);
       add_results(*entry, results);
     }
   }
