@@ -29,7 +29,7 @@ class HostCopies {
         at::empty(tensor.sizes(), tensor.options().device(at::kCPU).pinned_memory(true));
     if (use != Use::kWrite) {
       host.copy_(tensor, /*non_blocking=*/true);
-      reads_of_.insert(tensor.device().index());
+      read_streams_.insert(current_stream(tensor.device().index()));
     }
     if (use != Use::kRead) written_.emplace_back(host, tensor);
     return host;
@@ -46,7 +46,7 @@ class HostCopies {
   }
   // What was asked for with kRead is there afterwards: one wait a device.
   void finish_reading() const {
-    for (const c10::DeviceIndex device : reads_of_) synchronize_stream(current_stream(device));
+    for (const uint32_t stream : read_streams_) synchronize_stream(stream);
   }
   void write_back() const {
     for (const auto& [host, tensor] : written_) tensor.copy_(host);
@@ -58,7 +58,7 @@ class HostCopies {
   }
 
  private:
-  std::set<c10::DeviceIndex> reads_of_;
+  std::set<uint32_t> read_streams_;
   std::vector<std::pair<at::Tensor, at::Tensor>> written_;  // Host, device.
 };
 
