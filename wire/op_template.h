@@ -79,8 +79,8 @@ enum class OutputKind : uint8_t {
   kAlias = 1,    // One of the arguments, changed in place: nothing to bind.
   kNone = 2,     // The op returns an undefined tensor here.
   kOpaque = 3,   // A new handle for a value that only the server understands.
-  kUnknown = 4,  // A new handle; the server replies with its meta (only with `replies`). Of those at
-                 // the end some may stay unbound: a list turned out shorter, as the metas tell.
+  kUnknown = 4,  // A new handle; the server replies with its meta (only with `replies`). Of those
+                 // at the end some may stay unbound: a list turned out shorter, as the metas tell.
 };
 
 struct Output {

@@ -86,9 +86,9 @@ std::optional<std::string> bind_new(at::Tensor result, const Geometry& promised,
 
 wire::TensorMeta bind_unknown(at::Tensor result, Slot& slot) {
   if (!result.is_non_overlapping_and_dense() || !is_in_place(result, 1)) {
-    at::Tensor copy = at::empty_strided(
-        result.sizes(), at::infer_dense_strides(result.sizes(), result.strides()),
-        result.options());
+    at::Tensor copy =
+        at::empty_strided(result.sizes(), at::infer_dense_strides(result.sizes(), result.strides()),
+                          result.options());
     copy.copy_(result);
     result = std::move(copy);
   }

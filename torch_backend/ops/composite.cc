@@ -32,9 +32,8 @@ variable_list attend(const torch::jit::Stack& given) {
   }
   if (mask && !mask->defined()) mask.reset();
   auto [out, weights] = at::_scaled_dot_product_attention_math(
-      query, given[1].toTensor(), given[2].toTensor(), mask, given[4].toDouble(),
-      given[5].toBool(), /*dropout_mask=*/std::nullopt, given[6].toOptional<double>(),
-      given[7].toBool());
+      query, given[1].toTensor(), given[2].toTensor(), mask, given[4].toDouble(), given[5].toBool(),
+      /*dropout_mask=*/std::nullopt, given[6].toOptional<double>(), given[7].toBool());
   return {std::move(out)};
 }
 

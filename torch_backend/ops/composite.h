@@ -1,8 +1,8 @@
 // The composite of an op that goes over whole as a graph call: the same function in ops that
 // autograd can differentiate any number of times, in either direction.
 //
-// Used where the graph on the server cannot serve: second derivatives, forward-mode AD, tensors that
-// stand for others (vmap, torch.func, tensor subclasses) and dispatch modes.
+// Used where the graph on the server cannot serve: second derivatives, forward-mode AD, tensors
+// that stand for others (vmap, torch.func, tensor subclasses) and dispatch modes.
 //
 // Threading: any thread, above autograd. Errors: as issue().
 #pragma once

@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
-#include <c10/util/Exception.h>
 
 #include "torch_backend/device/storage.h"
 #include "torch_backend/ops/stand_ins.h"
@@ -11,10 +10,6 @@ namespace rgpu::backend {
 namespace {
 
 constexpr size_t kSizeBytesMax = size_t{64} << 20;
-
-struct Quiet final : c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
 
 size_t size_bytes_of(const c10::IValue& value) {
   size_t size_bytes = 0;
@@ -28,7 +23,8 @@ size_t size_bytes_of(const c10::IValue& value) {
 
 // Kernels that only PyTorch calls do not all check what they are given.
 bool is_internal(const OpInfo& op) {
-  return (op.name.starts_with("aten::_") && !op.name.starts_with("aten::_foreach")) || op.name.find("backward") != std::string::npos ||
+  return (op.name.starts_with("aten::_") && !op.name.starts_with("aten::_foreach")) ||
+         op.name.find("backward") != std::string::npos ||
          op.name.find("unsafe") != std::string::npos;
 }
 
@@ -43,8 +39,7 @@ bool cpu_takes(const OpInfo& op, const c10::IValue* arguments) {
   torch::jit::Stack stack;
   for (size_t i = 0; i < op.rules.size(); ++i) stack.push_back(zeros.convert(arguments[i]));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  Quiet quiet;
-  const c10::WarningUtils::WarningHandlerGuard no_warnings(&quiet);
+  const NoWarnings no_warnings;
   try {
     op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   } catch (const c10::NotImplementedError&) {

@@ -206,7 +206,7 @@ struct GraphBackward final : public torch::autograd::Node {
 
   // What backward needs of the call. `leaves`: the tensors whose gradient is wanted.
   void keep(const OpInfo& call, const torch::jit::Stack& stack, const variable_list& tensors,
-                const variable_list& wanted, Called& called) {
+            const variable_list& wanted, Called& called) {
     op = &call;
     graph = std::move(called.graph);
     const auto without = [](const at::Tensor&) { return c10::IValue(placeholder()); };

@@ -24,8 +24,7 @@ c10::IValue StandIns::convert(const c10::IValue& value) {
 at::Tensor StandIns::convert(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kDeviceType) return tensor;
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  const auto key =
-      type_ == c10::DeviceType::CPU ? c10::DispatchKey::CPU : c10::DispatchKey::Meta;
+  const auto key = type_ == c10::DeviceType::CPU ? c10::DispatchKey::CPU : c10::DispatchKey::Meta;
   at::Tensor stand_in = at::detail::make_tensor<c10::TensorImpl>(
       storage_of(impl.unsafe_storage()), c10::DispatchKeySet(key), impl.dtype());
   c10::TensorImpl* made = stand_in.unsafeGetTensorImpl();
