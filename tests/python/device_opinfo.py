@@ -65,7 +65,7 @@ OPS = {
 
 
 def settle_session():
-    """Have an error that is still on its way reported here; a failure must not spoil later tests."""
+    """Report an error that is still on its way here: it must not spoil the tests that follow."""
     try:
         rgpu.synchronize()
     except RuntimeError:

@@ -11,7 +11,12 @@ from torch.testing._internal.common_optimizers import (
     optim_db,
     optims,
 )
-from torch.testing._internal.common_utils import TestCase, freeze_rng_state, gradcheck, gradgradcheck
+from torch.testing._internal.common_utils import (
+    TestCase,
+    freeze_rng_state,
+    gradcheck,
+    gradgradcheck,
+)
 from torch.utils._pytree import tree_map
 
 adopt_exceptions(module_db)
@@ -21,9 +26,11 @@ TOLERANCE = {"atol": 1e-4, "rtol": 1e-4}
 
 def moved(value, device):
     return tree_map(
-        lambda v: v.detach().to(device).requires_grad_(v.requires_grad)
-        if isinstance(v, torch.Tensor)
-        else v,
+        lambda v: (
+            v.detach().to(device).requires_grad_(v.requires_grad)
+            if isinstance(v, torch.Tensor)
+            else v
+        ),
         value,
     )
 

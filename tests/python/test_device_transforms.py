@@ -6,7 +6,6 @@ import torch.nn.functional as F
 from device_parity import DEVICE, assert_parity, randn
 from torch import nn
 from torch.autograd import forward_ad
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.func import (
     functional_call,
     functionalize,
@@ -21,6 +20,7 @@ from torch.func import (
     vjp,
     vmap,
 )
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 TIGHT = {"atol": 1e-5, "rtol": 1e-4}
 

@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/stack.h>
-#include <c10/util/Exception.h>
 
 #include "torch_backend/device/storage.h"
 #include "torch_backend/ops/sparse_tensor.h"
@@ -12,10 +11,6 @@ namespace rgpu::backend {
 namespace {
 
 constexpr size_t kSizeBytesMax = size_t{64} << 20;
-
-struct Quiet final : c10::WarningHandler {
-  void process(const c10::Warning& /*warning*/) override {}
-};
 
 size_t size_bytes_of(const c10::IValue& value) {
   size_t size_bytes = 0;
@@ -45,8 +40,7 @@ bool cpu_takes(const OpInfo& op, const c10::IValue* arguments) {
   torch::jit::Stack stack;
   for (size_t i = 0; i < op.rules.size(); ++i) stack.push_back(zeros.convert(arguments[i]));
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  Quiet quiet;
-  const c10::WarningUtils::WarningHandlerGuard no_warnings(&quiet);
+  const NoWarnings no_warnings;
   try {
     op.handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
   } catch (const c10::NotImplementedError&) {

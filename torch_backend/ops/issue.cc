@@ -175,12 +175,36 @@ void replace_from_reply(const OpInfo& op, torch::jit::Stack& stack, const OpEntr
   bound = replace_arguments(op, stack, tensors, returns, issued);
 }
 
+// An out= that the call also reads would have another shape at each look.
+void refuse_resized_input(const OpInfo& op, const ResizePlan& resize,
+                          const torch::jit::Stack& stack) {
+  const size_t first = stack.size() - op.rules.size();
+  const c10::TensorImpl* out = stack[first + resize.argument].toTensor().unsafeGetTensorImpl();
+  const auto is_out = [&](const c10::IValue& value) {
+    return value.isTensor() && value.toTensor().unsafeGetTensorImpl() == out;
+  };
+  for (size_t i = 0; i < op.rules.size(); ++i) {
+    const c10::IValue& argument = stack[first + i];
+    bool reads = i != resize.argument && is_out(argument);
+    if (argument.isTensorList()) {
+      const auto items = argument.toListRef();
+      reads = std::any_of(items.begin(), items.end(), is_out);
+    }
+    TORCH_CHECK(
+        !reads,
+        "unsupported operation: some elements of the input tensor and the written-to tensor "
+        "refer to a single memory location. Please clone() the tensor before performing "
+        "the operation.");
+  }
+}
+
 }  // namespace
 
 void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
                    torch::jit::Stack& stack) {
   for (const ResizePlan& resize : resizes) {
     const at::Tensor& out = stack[stack.size() - op.rules.size() + resize.argument].toTensor();
+    refuse_resized_input(op, resize, stack);
     at::native::resize_output_check(out, resize.sizes);  // PyTorch's own warning.
     const TensorPlan plan = plan_of(resize.sizes, resize.strides, out.scalar_type());
     c10::TensorImpl* impl = out.unsafeGetTensorImpl();

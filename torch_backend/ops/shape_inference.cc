@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/strides.h>
@@ -333,9 +334,22 @@ bool selects_by_mask(const OpInfo& op, const c10::IValue* arguments) {
   });
 }
 
+// PyTorch's shape function of convolution does not know the device, and says contiguous; CUDA, and
+// the CPU with oneDNN, take the format of input or weight.
+at::Tensor in_format_of(const at::Tensor& result, const at::Tensor& input,
+                        const at::Tensor& weight) {
+  at::MemoryFormat format = input.suggest_memory_format();
+  if (format == at::MemoryFormat::Contiguous) format = weight.suggest_memory_format();
+  if (format == at::MemoryFormat::Contiguous || result.dim() != input.dim()) return result;
+  return at::empty_like(result, result.options(), format);
+}
+
 // Where PyTorch's shape functions are wrong.
 void correct(const OpInfo& op, const c10::IValue* arguments, torch::jit::Stack& results) {
-  if (op.name == "aten::multilabel_margin_loss_forward" && op.overload.empty()) {
+  if (op.name == "aten::convolution" && op.overload.empty()) {
+    results[0] =
+        in_format_of(results[0].toTensor(), arguments[0].toTensor(), arguments[1].toTensor());
+  } else if (op.name == "aten::multilabel_margin_loss_forward" && op.overload.empty()) {
     const at::Tensor& self = arguments[0].toTensor();
     constexpr int64_t kNoReduction = 0;
     // One sample has one loss, without a dimension.
@@ -356,7 +370,10 @@ bool ask_shape_function(OpEntry& entry, const c10::IValue* arguments, const c10:
   for (size_t i = 0; i < op.rules.size(); ++i) metas.push_back(meta.convert(seen[i]));
   torch::jit::Stack results = metas;
   const KernelScope scope;
+  // A resized out= is warned of once, where it is resized.
   const std::shared_ptr<void> quiet = op.has_out ? Client::hooks().quiet() : nullptr;
+  std::optional<NoWarnings> no_warnings;
+  if (op.has_out) no_warnings.emplace();
   try {
     if (const ShapeRule rule = shape_rule_of(op.name)) {
       rule(results);
