@@ -2,7 +2,6 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/MemoryOverlap.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/strides.h>
@@ -334,22 +333,9 @@ bool selects_by_mask(const OpInfo& op, const c10::IValue* arguments) {
   });
 }
 
-// PyTorch's shape function of convolution does not know the device, and says contiguous; CUDA, and
-// the CPU with oneDNN, take the format of input or weight.
-at::Tensor in_format_of(const at::Tensor& result, const at::Tensor& input,
-                        const at::Tensor& weight) {
-  at::MemoryFormat format = input.suggest_memory_format();
-  if (format == at::MemoryFormat::Contiguous) format = weight.suggest_memory_format();
-  if (format == at::MemoryFormat::Contiguous || result.dim() != input.dim()) return result;
-  return at::empty_like(result, result.options(), format);
-}
-
 // Where PyTorch's shape functions are wrong.
 void correct(const OpInfo& op, const c10::IValue* arguments, torch::jit::Stack& results) {
-  if (op.name == "aten::convolution" && op.overload.empty()) {
-    results[0] =
-        in_format_of(results[0].toTensor(), arguments[0].toTensor(), arguments[1].toTensor());
-  } else if (op.name == "aten::multilabel_margin_loss_forward" && op.overload.empty()) {
+  if (op.name == "aten::multilabel_margin_loss_forward" && op.overload.empty()) {
     const at::Tensor& self = arguments[0].toTensor();
     constexpr int64_t kNoReduction = 0;
     // One sample has one loss, without a dimension.
