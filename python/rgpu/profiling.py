@@ -128,15 +128,15 @@ class profile:  # noqa: N801 - a context manager, as torch.profiler's
             if row.kind != _EXECUTED:
                 continue
             call = issued.get(row.record)
-            args = {"record": row.record}
+            about: dict[str, Any] = {"record": row.record}
             if call is not None:
-                args |= {"line": call.line, "queued_us": (row.begin - call.end) / 1e3}
+                about |= {"line": call.line, "queued_us": (row.begin - call.end) / 1e3}
             events.append(
                 self._slice(
                     call.name if call is not None else "command",
                     (_SERVER, row.stream),
                     (row.begin, row.end),
-                    args,
+                    about,
                 )
             )
         return events
@@ -161,7 +161,7 @@ class profile:  # noqa: N801 - a context manager, as torch.profiler's
     def _tracks(self) -> list[dict[str, Any]]:
         threads = sorted({call.thread for call in self._calls})
         streams = sorted({row.stream for row in self._server if row.kind == _EXECUTED})
-        names = {
+        names: dict[tuple[int, int | None], str] = {
             (_CLIENT, None): "this program",
             (_SERVER, None): "rgpu-opserver",
             (_CLIENT, _FLUSH): "I/O thread: flush",
