@@ -62,7 +62,9 @@ def test_text_is_pytorchs_own_for_one_wait(name):
     before = rgpu.stats()
     text = repr(there)
     after = rgpu.stats()
-    assert after["waits"] - before["waits"] == (1 if host.numel() else 0)
+    # Integers that the program uploaded are known here.
+    is_known = not (host.is_floating_point() or host.is_complex())
+    assert after["waits"] - before["waits"] == (1 if host.numel() and not is_known else 0)
     assert "device='rgpu:0'" in text
     assert plain(text) == plain(repr(host))
     assert str(there) == text == f"{there}" or host.dim() == 0

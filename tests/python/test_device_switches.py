@@ -15,7 +15,10 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 @pytest.fixture(autouse=True)
-def same_switches_afterwards():
+def same_switches_afterwards(monkeypatch):
+    # PyTorch's own testing modules, which other tests load, forbid it for their process.
+    state = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(state, "__allow_nonbracketed_mutation_flag", True)
     yield
     torch.use_deterministic_algorithms(False)
     torch.set_flush_denormal(False)
