@@ -204,6 +204,7 @@ LAYOUTS = [with_gap, at_an_offset, backwards, expanded, channels_last]
 FREE_STRIDES = {
     "fft.hfft", "fft.hfftn", "fft.irfft", "fft.rfftn", "linalg.eig", "native_dropout_backward",
     "nn.functional.batch_norm", "nn.functional.channel_shuffle",
+    "nn.functional.conv_transpose3d",
     "nn.functional.max_unpool2d",
     "nn.functional.max_unpool2d_grad", "nn.functional.pad_replicate_negative",
     "nn.functional.pixel_shuffle",
@@ -214,6 +215,8 @@ FREE_STRIDES = {
 @pytest.mark.parametrize("name", OPS)
 def test_inputs_that_lie_in_memory_another_way(name, lay):
     op = OPS[name]
+    if name == "_batch_norm_with_update":
+        pytest.skip("it writes to its running statistics, which may not lie that way")
 
     def call(sample, device):
         value, args, kwargs = given(sample, device)
@@ -284,6 +287,8 @@ def test_wrong_arguments_raise_what_the_cpu_raises(name):
         sample = case.sample_input
         if not tensors_of((sample.input, sample.args, sample.kwargs)):
             continue  # There is nothing to move to the device.
+        if op.name == "__rdiv__" and not isinstance(sample.input, torch.Tensor):
+            continue  # Nor a method to call.
 
         def call(device, sample=sample):
             value, args, kwargs = given(sample, device)

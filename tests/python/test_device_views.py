@@ -224,6 +224,31 @@ def test_out_argument_of_another_size_is_resized_with_a_warning():
     assert_parity(case)
 
 
+def unbound(x, outs):
+    torch.unbind_copy(x, out=outs)
+    return outs
+
+
+UNKNOWN_SIZES = {
+    "nonzero": lambda x, out: torch.nonzero(x, out=out(torch.int64)),
+    "masked_select": lambda x, out: torch.masked_select(x, x > 0, out=out(x.dtype)),
+    "histogram": lambda x, out: torch.histogram(x, 2, out=(out(x.dtype), out(x.dtype))),
+    "geqrf": lambda x, out: torch.geqrf(x.view(2, 2), out=(out(x.dtype), out(x.dtype))),
+    "list": lambda x, out: unbound(x, [out(x.dtype) for _ in range(4)]),
+}
+
+
+@pytest.mark.parametrize("size", [0, 7])
+@pytest.mark.parametrize("name", UNKNOWN_SIZES)
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+def test_out_argument_of_an_op_whose_size_is_not_known_here_is_resized(name, size):
+    def case(device):
+        x = torch.tensor([0.0, 1.0, 2.0, 0.0]).to(device)
+        return UNKNOWN_SIZES[name](x, lambda dtype: torch.ones(size, dtype=dtype, device=device))
+
+    assert_parity(case)
+
+
 def test_out_argument_of_another_dtype():
     def case(device):
         x = randn(device, 3, 4)

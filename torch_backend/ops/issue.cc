@@ -18,6 +18,7 @@
 #include "torch_backend/device/trace.h"
 #include "torch_backend/ops/host_fold.h"
 #include "torch_backend/ops/host_op.h"
+#include "torch_backend/ops/out_variant.h"
 #include "torch_backend/ops/shape_inference.h"
 #include "torch_backend/ops/sparse_tensor.h"
 #include "wire/limits.h"
@@ -200,12 +201,21 @@ void refuse_resized_input(const OpInfo& op, const ResizePlan& resize,
 
 }  // namespace
 
+// Beside those that it writes to.
+static bool takes_tensors(const OpInfo& op) {
+  const auto& arguments = op.schema->arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const c10::Argument& a) {
+    return !a.is_out() && a.type()->str().find("Tensor") != std::string::npos;
+  });
+}
+
 void apply_resizes(const OpInfo& op, const std::vector<ResizePlan>& resizes,
                    torch::jit::Stack& stack) {
   for (const ResizePlan& resize : resizes) {
     const at::Tensor& out = stack[stack.size() - op.rules.size() + resize.argument].toTensor();
     refuse_resized_input(op, resize, stack);
-    at::native::resize_output_check(out, resize.sizes);  // PyTorch's own warning.
+    // PyTorch's own warning; factories are silent.
+    if (takes_tensors(op)) at::native::resize_output_check(out, resize.sizes);
     const TensorPlan plan = plan_of(resize.sizes, resize.strides, out.scalar_type());
     c10::TensorImpl* impl = out.unsafeGetTensorImpl();
     const size_t needed =
@@ -327,6 +337,11 @@ void issue(const OpInfo& op, torch::jit::Stack* stack) {
     key.build(op, *stack, context_bits());  // Meta kernels may have issued ops of their own.
     lock.lock();
     entry = remember(std::move(learnt), key);
+  }
+  if (entry->out_unknown) [[unlikely]] {
+    lock.unlock();
+    call_out_variant(op, stack);
+    return;
   }
   if (!entry->resizes.empty()) [[unlikely]] {
     const std::vector<ResizePlan> resizes = entry->resizes;

@@ -1,7 +1,6 @@
 #include "torch_backend/ops/shape_inference.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/strides.h>
@@ -15,6 +14,7 @@
 #include "torch_backend/device/guard.h"
 #include "torch_backend/device/host_values.h"
 #include "torch_backend/device/storage.h"
+#include "torch_backend/ops/argument_checks.h"
 #include "torch_backend/ops/cpu_verdict.h"
 #include "torch_backend/ops/kernel_scope.h"
 #include "torch_backend/ops/result_layout.h"
@@ -233,6 +233,13 @@ void add_unknown_results(OpEntry& entry) {
   }
 }
 
+// These take any out= of as many elements, whatever its shape.
+bool is_sized_by_count(const OpInfo& op) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"aten::arange", "aten::linspace", "aten::logspace", "aten::range"});
+  return std::find(kNames.begin(), kNames.end(), op.name) != kNames.end();
+}
+
 // Arguments that the Meta kernel resized: the caller must do the same before the op is sent.
 void note_resizes(OpEntry& entry, const c10::IValue* arguments, const c10::IValue* metas) {
   const OpInfo& op = *entry.op;
@@ -247,11 +254,23 @@ void note_resizes(OpEntry& entry, const c10::IValue* arguments, const c10::IValu
       (void)cpu_takes(op, arguments);
       TORCH_CHECK(false, "output with shape ", before.sizes(),
                   " doesn't match the broadcast shape ", after.sizes());
-    } else {
-      entry.resizes.push_back(
-          {static_cast<uint32_t>(i), after.sizes().vec(), after.strides().vec()});
+    }
+    if (is_sized_by_count(op) && before.numel() == after.numel()) continue;
+    entry.resizes.push_back({static_cast<uint32_t>(i), after.sizes().vec(), after.strides().vec()});
+  }
+}
+
+// Whether the Meta kernel resized a tensor of an out= list.
+bool resized_a_list(const OpInfo& op, const c10::IValue* arguments, const c10::IValue* metas) {
+  for (size_t i = 0; i < op.rules.size(); ++i) {
+    if (!op.schema->arguments()[i].is_out() || !arguments[i].isTensorList()) continue;
+    const auto before = arguments[i].toListRef();
+    const auto after = metas[i].toListRef();
+    for (size_t t = 0; t < before.size(); ++t) {
+      if (before[t].toTensor().sizes() != after[t].toTensor().sizes()) return true;
     }
   }
+  return false;
 }
 
 struct CallDevices {
@@ -279,47 +298,6 @@ CallDevices devices_of(const OpInfo& op, const torch::jit::Stack& stack) {
   }
   if (!found.first) found.first = argument;
   return found;
-}
-
-bool overlaps_itself(const c10::IValue& value) {
-  if (value.isTensorList()) {
-    const auto items = value.toListRef();
-    return std::any_of(items.begin(), items.end(), overlaps_itself);
-  }
-  return value.isTensor() && value.toTensor().defined() && !is_sparse(value.toTensor()) &&
-         at::has_internal_overlap(value.toTensor()) == at::MemOverlap::Yes;
-}
-
-// Writing through a tensor whose elements share memory has mostly no defined result: the CPU says
-// whether it is refused.
-void refuse_overlaps(const OpInfo& op, const c10::IValue* arguments) {
-  for (size_t i = 0; op.writes && i < op.rules.size(); ++i) {
-    const c10::AliasInfo* info = op.schema->arguments()[i].alias_info();
-    if (info == nullptr || !info->isWrite() || !overlaps_itself(arguments[i])) continue;
-    if (cpu_takes(op, arguments)) return;
-    TORCH_CHECK(!arguments[i].isTensor(),
-                "unsupported operation: more than one element of the written-to tensor refers to a "
-                "single memory location. Please clone() the tensor before performing the "
-                "operation.");
-  }
-}
-
-// PyTorch's Meta kernels of matrix products look at shapes alone.
-void refuse_mixed_dtypes(const OpInfo& op, const c10::IValue* arguments) {
-  constexpr auto kProducts = std::to_array<std::string_view>(
-      {"aten::mm", "aten::bmm", "aten::mv", "aten::dot", "aten::vdot", "aten::addmm",
-       "aten::addmm_", "aten::baddbmm", "aten::baddbmm_", "aten::addmv", "aten::addbmm",
-       "aten::addr", "aten::_addmm_activation"});
-  if (std::find(kProducts.begin(), kProducts.end(), op.name) == kProducts.end()) return;
-  const at::Tensor* first = nullptr;
-  for (size_t i = 0; i < op.rules.size(); ++i) {
-    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
-    const at::Tensor& tensor = arguments[i].toTensor();
-    if (first == nullptr) first = &tensor;
-    TORCH_CHECK(tensor.scalar_type() == first->scalar_type(), op.name,
-                ": expected m1 and m2 to have the same dtype, but got: ", first->dtype(),
-                " != ", tensor.dtype());
-  }
 }
 
 // x[mask]: as many results as the mask has true elements.
@@ -372,6 +350,7 @@ bool ask_shape_function(OpEntry& entry, const c10::IValue* arguments, const c10:
     std::rethrow_exception(refusal);
   }
   correct(op, arguments, results);
+  if (resized_a_list(op, arguments, metas.data())) return false;
   note_resizes(entry, arguments, metas.data());
   choose_layout(op, arguments, results);
   add_results(entry, results);
@@ -462,13 +441,13 @@ std::unique_ptr<OpEntry> infer(const OpInfo& op, const torch::jit::Stack& stack,
   entry->description = describe_arguments(op, stack);
   const size_t count = op.rules.size();
   const c10::IValue* arguments = stack.data() + (stack.size() - count);
-  refuse_overlaps(op, arguments);
-  refuse_mixed_dtypes(op, arguments);
+  check_arguments(op, arguments);
   const c10::IValue* seen =
       meta_stack == nullptr ? arguments : meta_stack->data() + (meta_stack->size() - count);
   const bool known = !op.asks_server && !selects_by_mask(op, arguments) &&
                      ask_shape_function(*entry, arguments, seen);
   if (!known) add_unknown_results(*entry);
+  entry->out_unknown = !known && op.has_out;
   finish_entry(*entry);
   return entry;
 }
