@@ -1,5 +1,6 @@
 #include "torch_backend/ops/out_variant.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
 
@@ -7,6 +8,8 @@
 #include <mutex>
 #include <optional>
 #include <unordered_map>
+
+#include "torch_backend/ops/sparse_tensor.h"
 
 namespace rgpu::backend {
 namespace {
@@ -59,6 +62,18 @@ void flatten(const c10::IValue& value, std::vector<at::Tensor>& tensors) {
   }
 }
 
+// As every kernel that resizes its out= on the CPU.
+void refuse_overlaps(const torch::jit::Stack& arguments, const std::vector<at::Tensor>& outs) {
+  std::vector<at::Tensor> inputs;
+  for (const c10::IValue& value : arguments) flatten(value, inputs);
+  for (const at::Tensor& out : outs) {
+    at::assert_no_internal_overlap(out);
+    for (const at::Tensor& input : inputs) {
+      if (input.defined() && !is_sparse(input)) at::assert_no_overlap(out, input);
+    }
+  }
+}
+
 void put(const OpInfo& op, const at::Tensor& result, const at::Tensor& out) {
   TORCH_CHECK(out.scalar_type() == result.scalar_type(), op.name, ": Expected out tensor to have ",
               "dtype ", result.dtype(), ", but got ", out.dtype(), " instead");
@@ -74,11 +89,12 @@ void call_out_variant(const OpInfo& op, torch::jit::Stack* stack) {
   const auto outs_count = static_cast<std::ptrdiff_t>(out_count(*op.schema));
   torch::jit::Stack call(stack->end() - count, stack->end() - outs_count);
   const torch::jit::Stack given(stack->end() - outs_count, stack->end());
-  functional_of(op).callBoxed(call);
   std::vector<at::Tensor> results;
   std::vector<at::Tensor> outs;
-  for (const c10::IValue& value : call) flatten(value, results);
   for (const c10::IValue& value : given) flatten(value, outs);
+  refuse_overlaps(call, outs);
+  functional_of(op).callBoxed(call);
+  for (const c10::IValue& value : call) flatten(value, results);
   TORCH_CHECK(results.size() == outs.size(), op.name, ": ", results.size(), " results for ",
               outs.size(), " out tensors");
   for (size_t i = 0; i < outs.size(); ++i) put(op, results[i], outs[i]);
