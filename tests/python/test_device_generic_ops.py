@@ -267,7 +267,8 @@ class TestBwdGradients(TestCase):
             function, variables = fixed(op, sample)
             if variables:
                 gradcheck(
-                    function, variables, fast_mode=True, check_batched_grad=op.check_batched_grad and op.name not in NOT_BATCHED,
+                    function, variables, fast_mode=True,
+                    check_batched_grad=op.check_batched_grad and op.name not in NOT_BATCHED,
                     nondet_tol=op.gradcheck_nondet_tol,
                 )  # fmt: skip
 
