@@ -130,7 +130,7 @@ bool OpLauncher::skip(const OpRecord& record, std::vector<OutgoingReply>& replie
   poison = placed(poison, record);
   poison_all(record, poison);
   if (plan.replies) {
-    poison->reported = true;
+    state_.errors.tell(*poison);
     reply_failed(record, poison->error, replies);
   }
   return true;
@@ -186,7 +186,7 @@ void OpLauncher::fail(const OpRecord& record, wire::RemoteError error,
     }
   }
   if (plan.replies) {
-    poison->reported = true;
+    state_.errors.tell(*poison);
     reply_failed(record, poison->error, replies);
   } else {
     state_.errors.add(poison);

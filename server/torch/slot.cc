@@ -1,6 +1,5 @@
 #include "server/torch/slot.h"
 
-#include <algorithm>
 #include <utility>
 
 namespace rgpu::server {
@@ -34,11 +33,23 @@ PoisonPtr ErrorLog::take_lost() {
   const std::lock_guard lock(mutex_);
   forget_reported();
   // Nobody can get a reference but through this log, so that one that is alone stays alone.
-  const auto lost = std::find_if(errors_.begin(), errors_.end(),
-                                 [](const PoisonPtr& poison) { return poison.use_count() == 1; });
-  if (lost == errors_.end()) return nullptr;
-  (*lost)->reported = true;
-  return *lost;
+  PoisonPtr first;
+  for (const PoisonPtr& poison : errors_) {
+    if (poison.use_count() != 1) continue;
+    if (!first) first = poison;
+    if (poison->error.location == first->error.location) poison->reported = true;
+  }
+  return first;
+}
+
+void ErrorLog::tell(Poison& poison) {
+  constexpr auto kOutOfMemory = wire::ErrorType::kOutOfMemoryError;
+  poison.reported = true;
+  if (poison.error.type != kOutOfMemory || !any_) return;
+  const std::lock_guard lock(mutex_);
+  for (const PoisonPtr& other : errors_) {
+    if (other->error.type == kOutOfMemory) other->reported = true;
+  }
 }
 
 void Slot::set_storage(c10::Storage storage) {

@@ -42,8 +42,13 @@ class ErrorLog {
   void add(PoisonPtr poison);
   [[nodiscard]] PoisonPtr first_unreported();
   // The oldest that nobody can ask for any more: whatever it poisoned was freed or overwritten
-  // unread. It counts as reported from now on. One load where there are no errors.
+  // unread. It and all others of its program line count as reported from now on: what a loop does
+  // wrong is told once, not at each of the program's next waits. One load where there are no
+  // errors.
   [[nodiscard]] PoisonPtr take_lost();
+  // The client is being told of it. Of running out of memory it is told once for all that failed up
+  // to now, so that a program that catches it, frees and goes on does not hear of it again.
+  void tell(Poison& poison);
 
  private:
   void forget_reported();

@@ -164,7 +164,7 @@ Status StreamRunner::upload(const Step& step, Slot& slot, Segment& segment) {
 }
 
 void StreamRunner::reply_error(uint64_t request, const PoisonPtr& poison) {
-  poison->reported = true;
+  state_.errors.tell(*poison);
   reply_failed(request, poison->error);
 }
 

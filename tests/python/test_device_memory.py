@@ -173,6 +173,18 @@ def test_the_error_names_op_sizes_and_the_programs_line(make):
     assert "test_device_memory.py:" in text and "program line unknown" not in text, text
 
 
+def test_a_burst_of_failed_allocations_is_told_once(held):
+    kept = []
+    with pytest.raises(torch.OutOfMemoryError):
+        for _ in range(20):
+            kept.append(torch.ones(16 * MIB // 4, device=DEVICE))
+        kept[-1][0].item()
+    kept.clear()
+    assert torch.ones(16 * MIB // 4, device=DEVICE).sum().item() == 16 * MIB // 4
+    rgpu.synchronize()
+    assert held() == 0
+
+
 def test_it_is_told_at_synchronize_if_nobody_asks_before():
     broken = fill(100)
     with pytest.raises(torch.OutOfMemoryError):

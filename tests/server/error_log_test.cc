@@ -69,6 +69,14 @@ TEST_F(LostErrors, EachIsToldByAWaitOfItsOwnOldestFirst) {
   EXPECT_EQ(sync().error.location, 42u);
 }
 
+TEST_F(LostErrors, ThoseOfOneLineAreToldOnce) {
+  for (Handle result = 3; result < 8; ++result) fail(result, 41);
+  for (Handle result = 3; result < 8; ++result) batch.free(result);
+  expect_lost(41);
+  expect_fine();
+  EXPECT_FALSE(sync().failed);
+}
+
 TEST_F(LostErrors, AnOpThatRepliesTellsThem) {
   wire::OpTemplate item = op("aten::_local_scalar_dense", "", {tensor_arg({1})}, {});
   item.replies = true;
