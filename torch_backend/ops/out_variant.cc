@@ -76,9 +76,9 @@ void refuse_overlaps(const torch::jit::Stack& arguments, const std::vector<at::T
 
 void put(const OpInfo& op, const at::Tensor& result, const at::Tensor& out) {
   // Linear algebra takes what its result casts to; the others want its type.
-  const bool fits = op.name.starts_with("aten::linalg_")
-                        ? c10::canCast(result.scalar_type(), out.scalar_type())
-                        : out.scalar_type() == result.scalar_type();
+  const bool casts = op.name.starts_with("aten::linalg_") || op.name == "aten::geqrf";
+  const bool fits = casts ? c10::canCast(result.scalar_type(), out.scalar_type())
+                          : out.scalar_type() == result.scalar_type();
   TORCH_CHECK(fits, op.name, ": Expected out tensor to have dtype ", result.dtype(), ", but got ",
               out.dtype(), " instead");
   at::native::resize_output(out, result.sizes());
