@@ -24,6 +24,10 @@ struct StorageName {
 };
 
 [[nodiscard]] StorageName name_of(const c10::StorageImpl* storage) noexcept;
+// Of a strided tensor.
+[[nodiscard]] inline c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
 
 // A new storage under `handle`; `fresh` ones are announced by announce() on their first use.
 [[nodiscard]] c10::intrusive_ptr<c10::StorageImpl> make_storage(wire::Handle handle,

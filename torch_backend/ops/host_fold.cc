@@ -16,10 +16,6 @@ bool is_ours(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kDeviceType;
 }
 
-c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-}
-
 bool is_written(const OpInfo& op, size_t argument) {
   const c10::AliasInfo* alias = op.schema->arguments()[argument].alias_info();
   return alias != nullptr && alias->isWrite();

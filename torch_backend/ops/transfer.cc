@@ -34,10 +34,6 @@ uint64_t offset_bytes(const at::Tensor& tensor) {
   return static_cast<uint64_t>(tensor.storage_offset()) * tensor.element_size();
 }
 
-c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
-}
-
 // The same storage without the lazy conj and neg bits: the bytes as they lie there.
 at::Tensor without_bits(const at::Tensor& tensor) {
   if (!tensor.is_conj() && !tensor.is_neg()) return tensor;
