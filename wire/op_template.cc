@@ -193,6 +193,19 @@ Status check_size(const char* what, size_t size_bytes, size_t size_bytes_max) {
                  " bytes are over the limit of " + std::to_string(size_bytes_max));
 }
 
+Status check_op_name(const std::string& name, const std::string& overload) {
+  if (name.empty()) return invalid("the op has no name");
+  RGPU_RETURN_IF_ERROR(check_size("the op's name", name.size(), limits::kNameSizeBytesMax));
+  RGPU_RETURN_IF_ERROR(check_size("the overload", overload.size(), limits::kNameSizeBytesMax));
+  if (is_printable(name) && is_printable(overload)) return {};
+  return invalid("the op's name is not printable");
+}
+
+Status check_default_dtype(int8_t dtype) {
+  if ((dtype >= 5 && dtype <= 7) || dtype == 15) return {};
+  return invalid(std::to_string(dtype) + " is no default dtype");
+}
+
 Status check_meta(const TensorMeta& meta) {
   if (meta.dtype < 0) return invalid("a tensor's dtype is negative");
   if ((meta.flags & ~kKnownFlags) != 0) return invalid("a tensor has an unknown flag");
@@ -319,15 +332,9 @@ uint32_t OpTemplate::immediates_size_bytes() const {
 }
 
 Status check_op_template(const OpTemplate& op) {
-  if (op.name.empty()) return invalid("the op has no name");
-  RGPU_RETURN_IF_ERROR(check_size("the op's name", op.name.size(), limits::kNameSizeBytesMax));
-  RGPU_RETURN_IF_ERROR(check_size("the overload", op.overload.size(), limits::kNameSizeBytesMax));
-  if (!is_printable(op.name) || !is_printable(op.overload)) {
-    return invalid("the op's name is not printable");
-  }
-  // float64, float32, float16, bfloat16.
-  if (op.default_dtype < 5 || (op.default_dtype > 7 && op.default_dtype != 15)) {
-    return invalid(op.name + ": " + std::to_string(op.default_dtype) + " is no default dtype");
+  RGPU_RETURN_IF_ERROR(check_op_name(op.name, op.overload));
+  if (Status status = check_default_dtype(op.default_dtype); !status) {
+    return status.with_context(op.name);
   }
   for (size_t i = 0; i < op.args.size(); ++i) {
     if (Status status = check_arg(op.args[i], 0); !status) {

@@ -132,6 +132,9 @@ template <typename T>
 [[nodiscard]] bool unpack(const fb::Arg& table, Arg& arg, UnpackBudget& budget);
 [[nodiscard]] Status check_meta(const TensorMeta& meta);
 [[nodiscard]] Status check_arg(const Arg& arg, uint32_t depth);
+[[nodiscard]] Status check_op_name(const std::string& name, const std::string& overload);
+// float64, float32, float16 or bfloat16.
+[[nodiscard]] Status check_default_dtype(int8_t dtype);
 // "what: longer than limit bytes", or ok.
 [[nodiscard]] Status check_size(const char* what, size_t size_bytes, size_t size_bytes_max);
 

@@ -10,6 +10,7 @@
 #include "runtime/recorder.h"
 #include "wire/batch.h"
 #include "wire/frame.h"
+#include "wire/graph.h"
 #include "wire/messages.h"
 
 namespace rgpu::wire {
@@ -84,6 +85,29 @@ OpTemplate every_kind() {
   op.outputs.push_back({OutputKind::kOpaque, {}});
   op.random = op.replies = op.keeps_graph = true;
   return op;
+}
+
+GraphArg graph_value(uint32_t number) { return {GraphArg::Kind::kValue, number, {}, {}}; }
+
+GraphArg graph_constant(ArgKind kind) { return {GraphArg::Kind::kConstant, 0, arg_of(kind), {}}; }
+
+void write_graphs(const Corpus& corpus) {
+  corpus.write("graph", "empty", encode_graph({}));
+  Graph graph;
+  graph.inputs = {GraphInput::kTensor, GraphInput::kInteger};
+  graph.nodes.push_back({"aten::relu", "", 0x1234, {graph_value(0)}, 1, "a.py:1 in f"});
+  GraphArg sizes{GraphArg::Kind::kList, 0, {}, {}};
+  sizes.items = {graph_value(1), graph_constant(ArgKind::kInt)};
+  graph.nodes.push_back({"aten::view", "", 0, {graph_value(2), sizes}, 1, ""});
+  GraphNode every{"aten::every_kind", "", 0, {}, 3, ""};
+  for (const ArgKind kind : {ArgKind::kNone, ArgKind::kBool, ArgKind::kInt, ArgKind::kDouble,
+                             ArgKind::kString, ArgKind::kDevice, ArgKind::kIntList,
+                             ArgKind::kDoubleList, ArgKind::kBoolList, ArgKind::kComplex}) {
+    every.args.push_back(graph_constant(kind));
+  }
+  graph.nodes.push_back(std::move(every));
+  graph.outputs = {{false, 3}, {true, 0}, {false, 6}};
+  corpus.write("graph", "every_kind", encode_graph(graph));
 }
 
 void write_frames(const Corpus& corpus) {
@@ -238,6 +262,7 @@ int main(int argument_count, char** arguments) {
   const rgpu::wire::Corpus corpus(arguments[1]);
   rgpu::wire::write_frames(corpus);
   rgpu::wire::write_batches(corpus);
+  rgpu::wire::write_graphs(corpus);
   rgpu::wire::write_op_templates(corpus);
   rgpu::wire::write_messages(corpus);
   rgpu::wire::write_recordings(corpus, false);
