@@ -14,6 +14,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -104,25 +105,52 @@ std::string file_of(PyCodeObject* code) {
   return text == nullptr ? std::string() : std::string(text);
 }
 
-// Per code object: whether it is the library's. Keeps the object alive, so that its address stays
-// its own.
-bool is_library_code(PyCodeObject* code) {
-  static thread_local std::unordered_map<const void*, bool> known;
-  const auto found = known.find(code);
-  if (found != known.end()) return found->second;
+// Code objects that were looked at may die, and others be made at their addresses: whoever
+// remembers something by address forgets all of it when this has changed. Nothing is kept alive: a
+// compiler's frames hold on to much.
+std::atomic<uint64_t> deaths{0};
+
+// With the GIL: the death of `code` will be counted.
+void watch(PyCodeObject* code) {
+  static const Py_ssize_t index =
+      _PyEval_RequestCodeExtraIndex([](void*) { deaths.fetch_add(1, std::memory_order_relaxed); });
+  static int mark;
+  if (index >= 0) (void)_PyCode_SetExtra(reinterpret_cast<PyObject*>(code), index, &mark);
+}
+
+// What this thread knows of code objects, by their addresses.
+struct KnownCode {
+  std::unordered_map<const void*, bool> library;
+  std::unordered_map<CodeLine, uint32_t, CodeLineHash> lines;
+  uint64_t deaths_seen = 0;
+
+  static KnownCode& get() {
+    static thread_local KnownCode known;
+    const uint64_t now = deaths.load(std::memory_order_relaxed);
+    if (known.deaths_seen != now) [[unlikely]] {
+      known.library.clear();
+      known.lines.clear();
+      known.deaths_seen = now;
+    }
+    return known;
+  }
+};
+
+bool is_library_code(KnownCode& known, PyCodeObject* code) {
+  const auto found = known.library.find(code);
+  if (found != known.library.end()) return found->second;
   const PyGILState_STATE gil = PyGILState_Ensure();
-  Py_INCREF(code);
+  watch(code);
   const bool library = is_library_file(file_of(code));
   PyGILState_Release(gil);
-  known.emplace(code, library);
+  known.library.emplace(code, library);
   return library;
 }
 
-uint32_t line_of(PyCodeObject* code, int32_t instruction) {
-  static thread_local std::unordered_map<CodeLine, uint32_t, CodeLineHash> known;
+uint32_t line_of(KnownCode& known, PyCodeObject* code, int32_t instruction) {
   const CodeLine key{code, instruction};
-  const auto found = known.find(key);
-  if (found != known.end()) return found->second;
+  const auto found = known.lines.find(key);
+  if (found != known.lines.end()) return found->second;
   const PyGILState_STATE gil = PyGILState_Ensure();
   const int line = PyCode_Addr2Line(code, instruction);
   const char* name = PyUnicode_AsUTF8(code->co_qualname);
@@ -131,20 +159,21 @@ uint32_t line_of(PyCodeObject* code, int32_t instruction) {
       file_of(code) + ":" + std::to_string(line) + " in " + (name == nullptr ? "?" : name);
   PyGILState_Release(gil);
   const uint32_t id = line_table().add(std::move(text));
-  known.emplace(key, id);
+  known.lines.emplace(key, id);
   return id;
 }
 
 uint32_t calling_line() {
   const PyThreadState* thread = PyGILState_GetThisThreadState();
   if (thread == nullptr || thread->cframe == nullptr) return 0;
+  KnownCode& known = KnownCode::get();
   for (_PyInterpreterFrame* frame = thread->cframe->current_frame; frame != nullptr;
        frame = frame->previous) {
     if (frame->f_code == nullptr || _PyFrame_IsIncomplete(frame)) continue;
-    if (is_library_code(frame->f_code)) continue;
+    if (is_library_code(known, frame->f_code)) continue;
     const auto instruction =
         static_cast<int32_t>(_PyInterpreterFrame_LASTI(frame) * sizeof(_Py_CODEUNIT));
-    return line_of(frame->f_code, instruction);
+    return line_of(known, frame->f_code, instruction);
   }
   return 0;
 }
