@@ -17,6 +17,8 @@ from collections.abc import Callable, Iterator
 from types import CellType, FunctionType
 from typing import Any
 
+import torch
+
 _ATTRIBUTE = "__dynamo_disable"
 
 
@@ -70,4 +72,9 @@ def _stand_in(function: Callable[..., Any], recursive: bool) -> None:
         setattr(function, _ATTRIBUTE, disabled)
         return disabled(*args, **kwargs)
 
+    # Once the compiler is loaded, its own frames must not be captured with the program's.
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    strategy = frames._FrameExecStrategy(skip, skip)
+    frames.set_code_exec_strategy(call.__code__, strategy)
     setattr(function, _ATTRIBUTE, call)
