@@ -24,7 +24,9 @@ namespace {
 
 using torch::autograd::variable_list;
 
-constexpr uint64_t kKeepsGraph = uint64_t{1} << 32;  // In the key's context bits.
+// In the key's context bits.
+constexpr uint64_t kKeepsGraph = uint64_t{1} << 32;
+constexpr uint64_t kDraws = uint64_t{1} << 33;
 
 const OpInfo& backward_op() {
   static const OpInfo& op =
@@ -78,11 +80,25 @@ void promise_attention_layout(OpEntry& entry) {
   entry.description.outputs[0] = promise_of(out);
 }
 
+// How many numbers dropout draws inside, for what is never returned: the attention weights, as the
+// composite draws them; of every layer and step of a recurrent op, rather too many.
+void reserve_draws(OpEntry& entry, const torch::jit::Stack& stack) {
+  if (entry.op->name != "aten::scaled_dot_product_attention") {
+    entry.random_reserve *= 4096;
+    return;
+  }
+  const at::IntArrayRef query = stack[0].toTensor().sizes();
+  entry.random_reserve = stack[1].toTensor().size(-2);
+  for (size_t i = 0; i + 1 < query.size(); ++i) entry.random_reserve *= query[i];
+  entry.draws_exactly = true;
+}
+
 OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack,
                        const torch::jit::Stack& given, CallKey& key, bool keeps_graph,
                        const std::vector<at::Tensor>& tensors, IssueLock& lock) {
+  const bool drawing = draws(op, stack);
   const auto build = [&] {
-    key.build(op, stack, context_bits() | (keeps_graph ? kKeepsGraph : 0));
+    key.build(op, stack, context_bits() | (keeps_graph ? kKeepsGraph : 0) | (drawing ? kDraws : 0));
     if (!keeps_graph) return;
     for (const at::Tensor& tensor : tensors) {
       const int64_t wanted = tensor.requires_grad() ? 1 : 0;
@@ -96,14 +112,14 @@ OpEntry* find_or_learn(const OpInfo& op, const torch::jit::Stack& stack,
   std::unique_ptr<OpEntry> entry = infer(op, stack, &given);
   TORCH_CHECK(!entry->replies, "rgpu: the shape of the result of ", op.name, " is not known");
   promise_attention_layout(*entry);
+  entry->description.random = drawing;
   if (keeps_graph) {
     mark_leaves(entry->description, tensors);
     entry->description.keeps_graph = true;
     entry->description.outputs.push_back({wire::OutputKind::kOpaque, {}});
   }
   finish_entry(*entry);
-  // Dropout inside draws for what is never returned (attention weights, every layer and step).
-  entry->random_reserve *= 4096;
+  reserve_draws(*entry, stack);
   build();  // Meta kernels may have issued ops of their own.
   lock.lock();
   return remember(std::move(entry), key);

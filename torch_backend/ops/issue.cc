@@ -295,7 +295,8 @@ Issued append_call(OpEntry& entry, CallKey& key) {
     key.append_handles(issued.first_new_handle, entry.new_handle_count);
   }
   if (entry.description.random) {
-    const int64_t drawn = std::max(entry.random_reserve, key.numel_max());
+    const int64_t drawn = entry.draws_exactly ? entry.random_reserve
+                                              : std::max(entry.random_reserve, key.numel_max());
     const PhiloxState state =
         generator_for(key.generator(), entry.device).reserve(static_cast<uint64_t>(drawn));
     key.append_u64(state.seed);

@@ -64,6 +64,7 @@ struct OpEntry {
   c10::DeviceIndex device = 0;      // Where it runs, and its results are.
   uint32_t new_handle_count = 0;
   int64_t random_reserve = 0;  // Elements of the largest result: what a random op draws at most.
+  bool draws_exactly = false;  // `random_reserve` is what it draws, whatever its arguments.
   bool out_unknown = false;    // An out= variant whose sizes are unknown: see out_variant.h.
   bool replies = false;        // Geometry or values come from the server, each time.
   wire::OpTemplate description;
