@@ -11,6 +11,7 @@
 
 #include "torch_backend/aten/sparse.h"
 #include "torch_backend/aten/tensors.h"
+#include "torch_backend/device/initial_values.h"
 #include "torch_backend/ops/composite.h"
 #include "torch_backend/ops/graph_call.h"
 #include "torch_backend/ops/issue.h"
@@ -174,6 +175,14 @@ at::Tensor copy_from(const at::Tensor& source, const at::Tensor& target, bool no
   return copy_between(source, target, non_blocking);
 }
 
+at::Tensor& fill(at::Tensor& self, const at::Scalar& value) {
+  if (InitialValues::get().fill(self, value)) return self;
+  static const OpInfo& op = op_info("aten::fill_", "Scalar");
+  torch::jit::Stack stack{self, value};
+  issue(op, &stack);
+  return self;
+}
+
 at::Tensor copy_from_and_resize(const at::Tensor& source, const at::Tensor& target) {
   target.resize_(source.sizes());
   return copy_between(source, target, false);
@@ -209,6 +218,7 @@ void register_kernels() {
   device.impl("set_", &set_);
   device.impl("is_set_to", &is_set_to);
   device.impl("record_stream", &record_stream);
+  device.impl("fill_.Scalar", &fill);
   device.impl("_copy_from", &copy_from);
   device.impl("_copy_from_and_resize", &copy_from_and_resize);
   device.impl("_local_scalar_dense", &local_scalar);

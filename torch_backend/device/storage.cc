@@ -7,6 +7,7 @@
 #include "torch_backend/device/allocator.h"
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/host_values.h"
+#include "torch_backend/device/initial_values.h"
 #include "torch_backend/device/stream.h"
 
 namespace rgpu::backend {
@@ -48,7 +49,11 @@ void release_storage(void* context) {
   const StorageName name = unpack(context);
   if (name.knowable) [[unlikely]]
     HostValues::get().erase(key_of(name));
-  if (!name.fresh) Client::get().release(name.generation, name.handle);
+  if (name.fresh) {
+    InitialValues::get().erase(key_of(name));
+  } else {
+    Client::get().release(name.generation, name.handle);
+  }
 }
 
 }  // namespace
@@ -128,6 +133,13 @@ wire::Handle announce(c10::StorageImpl* storage) {
   const StorageName name = checked_name(storage);
   if (name.fresh) {
     const uint64_t size_bytes = storage->nbytes();
+    if (const auto value = InitialValues::get().take(storage)) [[unlikely]] {
+      raise_if_error(Client::get().session().upload(
+          current_stream(storage->device().index()), name.handle, size_bytes, /*offset_bytes=*/0,
+          Payload{std::span(*value).first(size_bytes), nullptr}, Client::hooks().observer()));
+      mark_announced(storage);
+      return name.handle;
+    }
     Client::get().append(wire::Command::kAllocate, current_stream(storage->device().index()),
                          {&name.handle, 1}, std::as_bytes(std::span(&size_bytes, 1)));
     mark_announced(storage);
@@ -138,6 +150,7 @@ wire::Handle announce(c10::StorageImpl* storage) {
 void resize_storage(c10::StorageImpl* storage, size_t size_bytes) {
   const wire::Handle handle = checked_handle(storage);
   HostValues::get().forget(storage);
+  if (InitialValues::get().holds(storage)) (void)announce(storage);
   if (!name_of(storage).fresh) {
     const uint64_t size = size_bytes;
     Client::get().append(wire::Command::kResize, current_stream(storage->device().index()),
