@@ -144,7 +144,7 @@ Status check_graph(const Graph& graph) {
     return invalid("over " + std::to_string(limits::kHandlesPerRecordMax) + " inputs");
   }
   for (const GraphInput input : graph.inputs) {
-    if (input > GraphInput::kInteger) return invalid("an input's kind is unknown");
+    if (input > GraphInput::kFloat) return invalid("an input's kind is unknown");
   }
   if (graph.nodes.size() > limits::kGraphNodesMax) {
     return invalid("over " + std::to_string(limits::kGraphNodesMax) + " nodes");

@@ -3,7 +3,7 @@
 // A graph defines values, numbered from 0: its inputs, in order, and then what each node returns,
 // in order (a list that an op returns counts as its items). A node's arguments are constants,
 // earlier values, and lists of both; so are sizes, which nodes like rgpu::int_mul compute from
-// integer inputs. A graph travels as the bytes of a storage (Command::kUpload) and not as a frame
+// integer inputs. A number where the schema has a tensor stands for a tensor of it, as in Python. A graph travels as the bytes of a storage (Command::kUpload) and not as a frame
 // of its own.
 //
 // Threading: plain values.
@@ -51,7 +51,7 @@ struct GraphOutput {
   bool operator==(const GraphOutput&) const = default;
 };
 
-enum class GraphInput : uint8_t { kTensor = 0, kInteger = 1 };
+enum class GraphInput : uint8_t { kTensor = 0, kInteger = 1, kFloat = 2 };
 
 struct Graph {
   std::vector<GraphInput> inputs;

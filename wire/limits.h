@@ -30,6 +30,7 @@ inline constexpr uint64_t kLiveHandlesMax = uint64_t{1} << 26;
 inline constexpr uint64_t kHandleMax = (uint64_t{1} << 48) - 1;  // Handles are 1 … this.
 inline constexpr uint64_t kStorageSizeBytesMax = uint64_t{1} << 46;
 inline constexpr uint32_t kGraphSizeBytesMax = 16u << 20;
+inline constexpr uint32_t kGraphsMax = 4096;  // Of a session, at once.
 inline constexpr uint32_t kGraphNodesMax = 1u << 16;
 inline constexpr uint32_t kGraphValuesMax = 1u << 20;
 inline constexpr uint32_t kVerifierDepthMax = 16;

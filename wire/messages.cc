@@ -69,11 +69,11 @@ Status check_session_id(const char* what, const flatbuffers::Vector<uint8_t>* id
 
 bool is_result(ArgKind kind) {
   return kind == ArgKind::kBool || kind == ArgKind::kInt || kind == ArgKind::kDouble ||
-         kind == ArgKind::kComplex;
+         kind == ArgKind::kComplex || kind == ArgKind::kString;
 }
 
 Status check_value(const Arg& value) {
-  if (!is_result(value.kind)) return invalid("reply: a value is no bool, int, double or complex");
+  if (!is_result(value.kind)) return invalid("reply: a value is no bool, int, double, complex or string");
   return check_arg(value, 0);
 }
 

@@ -67,7 +67,7 @@ struct Reply {
   bool failed = false;
   RemoteError error;                // When failed.
   std::vector<TensorMeta> metas;    // Of kUnknown outputs, in order.
-  std::vector<Arg> values;          // Non-tensor results, in order: kBool, kInt, kDouble, kComplex.
+  std::vector<Arg> values;          // Non-tensor results, in order: numbers, kBool, kString.
   uint64_t payload_size_bytes = 0;  // One segment follows the body when not 0.
   uint64_t server_busy_ns = 0;      // Time the session's executors have worked so far, and
   uint64_t server_idle_ns = 0;      // time they waited for records, since its first batch.
