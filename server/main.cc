@@ -34,8 +34,12 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(options.log_level));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %L [%P] %v");
 
-  TorchEngineOptions engine_options{options.device, options.devices, options.threads,
-                                    options.memory_limit_bytes};
+  TorchEngineOptions engine_options{options.device,
+                                    options.devices,
+                                    options.threads,
+                                    options.memory_limit_bytes,
+                                    options.graph_cache == "none" ? "" : options.graph_cache,
+                                    options.graph_cache_size_bytes};
   const rgpu::Result<std::string> device = resolve_device_type(engine_options);
   if (!device) {
     spdlog::error("{}", device.error().message());

@@ -1,8 +1,19 @@
 #include "server/options.h"
 
 #include <CLI/CLI.hpp>
+#include <cstdlib>
 
 namespace rgpu::server {
+
+std::string default_graph_cache() {
+  if (const char* cache = std::getenv("XDG_CACHE_HOME"); cache != nullptr && cache[0] == '/') {
+    return std::string(cache) + "/rgpu";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') {
+    return std::string(home) + "/.cache/rgpu";
+  }
+  return "none";
+}
 
 ParsedOptions parse_options(int argc, const char* const* argv) {
   ParsedOptions parsed;
@@ -17,6 +28,15 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--memory-limit", options.memory_limit_bytes,
                  "What a session's tensors may hold on each device: bytes, or with a unit (512M, "
                  "2GB); 0: no limit")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->capture_default_str();
+  options.graph_cache = default_graph_cache();
+  app.add_option("--graph-cache", options.graph_cache,
+                 "Folder for graphs of torch.compile and what they compile to, shared by all "
+                 "sessions; none: keep nothing")
+      ->capture_default_str();
+  app.add_option("--graph-cache-size", options.graph_cache_size_bytes,
+                 "What that folder may hold: bytes, or with a unit")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
   app.add_option("--threads", options.threads, "ATen threads of each session; 0: one per core")

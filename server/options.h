@@ -10,6 +10,8 @@ struct Options {
   std::string device = "auto";      // "auto", "cuda", "cpu"
   uint32_t devices = 1;             // Logical devices; only with the CPU.
   uint64_t memory_limit_bytes = 0;  // Of each session on each device; 0: none.
+  std::string graph_cache;          // A folder; "none": no cache.
+  uint64_t graph_cache_size_bytes = uint64_t{2} << 30;
   uint32_t threads = 0;             // ATen's threads per session; 0: one per core.
   std::string bind_address = "127.0.0.1";
   uint16_t port = 9720;     // 0: the system picks one.
@@ -19,6 +21,9 @@ struct Options {
   bool exit_with_parent = false;
   bool exit_with_stdin = false;
 };
+
+// Where graphs are kept if nobody says where: in the user's cache folder; "none" without one.
+[[nodiscard]] std::string default_graph_cache();
 
 struct ParsedOptions {
   bool run = false;  // Otherwise the process ends with `exit_status`; all was said.

@@ -24,6 +24,7 @@ _HEADERS = {
     "flatbuffers/flatbuffers.h": "libflatbuffers-dev",
     "boost/asio.hpp": "libboost1.81-dev",
     "liburing.h": "liburing-dev",
+    "openssl/sha.h": "libssl-dev",
     "spdlog/spdlog.h": "libspdlog-dev",
     "CLI/CLI.hpp": "libcli11-dev",
     "xxhash.h": "libxxhash-dev",

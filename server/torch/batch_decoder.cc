@@ -215,7 +215,7 @@ Status BatchDecoder::define_templates(wire::BatchReader& reader) {
   for (uint32_t i = 0; i < count; ++i) {
     const Result<wire::OpTemplate> op = wire::decode_op_template(reader.template_bytes(i));
     if (!op) return op.error().with_context("template " + std::to_string(plans_->size()));
-    auto plan = make_op_plan(*op, {geometries_, state_.device_type, client_torch_version_});
+    auto plan = make_op_plan(*op, {geometries_, state_.device_type, state_.client_torch_version});
     if (!plan) return plan.error();
     plans_->push_back(*std::move(plan));
   }

@@ -25,7 +25,6 @@ namespace rgpu::server {
 class BatchDecoder {
  public:
   BatchDecoder(EngineState& state, Executor& executor);
-  void set_client_torch_version(std::string version) { client_torch_version_ = std::move(version); }
   void decode(std::unique_ptr<IncomingBatch> batch);
 
  private:
@@ -55,7 +54,6 @@ class BatchDecoder {
 
   EngineState& state_;
   Executor& executor_;
-  std::string client_torch_version_;
   GeometryTable geometries_;
   HandleTable handles_;
   std::shared_ptr<OpPlans> plans_ = std::make_shared<OpPlans>();

@@ -11,10 +11,13 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
+#include <string>
 
 #include "server/torch/memory_ledger.h"
 #include "server/torch/slot.h"
+#include "server/torch/stored_graph.h"
 #include "server/trace.h"
 #include "server/worker_context.h"
 #include "wire/stream.h"
@@ -49,7 +52,9 @@ struct EngineState {
   const EngineContext context;
   c10::DeviceType device_type{c10::DeviceType::CPU};
   c10::Allocator* allocator = nullptr;
-  std::deque<MemoryLedger> ledgers;  // One for each device; constant once made.
+  std::deque<MemoryLedger> ledgers;    // One for each device; constant once made.
+  std::string client_torch_version;    // Of the session; constant once it was greeted.
+  std::unique_ptr<GraphShelf> graphs;  // Constant once made.
   ErrorLog errors;
   Trace trace;
   std::mutex random_mutex;  // Seed and launch are one step: the generator is process-wide.

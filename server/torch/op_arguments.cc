@@ -90,9 +90,7 @@ Status OpLauncher::push(const ArgPlan& arg, const OpRecord& record, Immediates& 
       stack_.push_back(arg.constant);
       return {};
     case Source::kTensor: {
-      // The graph is the one input that is no tensor.
-      const bool is_graph = record.plan->builtin == OpPlan::Builtin::kGraphBackward;
-      if (is_graph) {
+      if (arg.is_graph) {
         ++next_input_;
         if (arg.use.has_offset) immediates.skip(sizeof(int64_t));
         stack_.emplace_back();
@@ -135,7 +133,7 @@ Result<at::Tensor> OpLauncher::input(const ArgPlan& arg, const OpRecord& record,
   const int64_t offset = arg.use.has_offset ? immediates.read<int64_t>() : 0;
   at::Tensor tensor;
   if (slot.opaque) {
-    if (slot.graph) return invalid(*record.plan, "a kept graph is no tensor");
+    if (slot.graph || slot.program) return invalid(*record.plan, "a graph is no tensor");
     tensor = slot.opaque_tensor;
   } else {
     if (!slot.storage() || !geometry.fits(slot.size_bytes(), offset)) {

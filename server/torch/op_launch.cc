@@ -71,21 +71,22 @@ Status OpLauncher::launch(const OpRecord& record, std::vector<OutgoingReply>& re
 
 Status OpLauncher::run(const OpRecord& record, std::vector<OutgoingReply>& replies) {
   const OpPlan& plan = *record.plan;
-  if (plan.builtin > OpPlan::Builtin::kGraphBackward) {
+  if (plan.builtin >= OpPlan::Builtin::kEmptyCache) {
     run_memory_builtin(plan);
     return {};
   }
   MemoryLedger::Reservation room = ledger_.reserve(plan.new_size_bytes);
   RGPU_RETURN_IF_ERROR(build_stack(record));
   if (plan.takes_host_batch_sizes && !state_.on_cpu()) stack_[1] = stack_[1].toTensor().cpu();
-  if (plan.builtin == OpPlan::Builtin::kGraphBackward) {
-    call_graph_backward(record);
-  } else {
+  if (plan.builtin == OpPlan::Builtin::kNone) {
     call_seeded(plan);
+  } else {
+    run_graph_builtin(record);
   }
   room.release();
   wire::Reply reply;
   bind_results(record, plan.replies ? &reply : nullptr);
+  if (plan.builtin == OpPlan::Builtin::kGraphCall) mark_results(record);
   if (plan.replies) answer(record, std::move(reply), replies);
   return {};
 }
@@ -210,24 +211,31 @@ void OpLauncher::call_seeded(const OpPlan& plan) {
     return;
   }
   const std::lock_guard lock(state_.random_mutex);
-  at::Generator generator = at::globalContext().defaultGenerator(device_);
-  {
-    const std::lock_guard generator_lock(generator.mutex());
-    if (state_.on_cpu()) {
-      // The first draw after seeding is then the one PyTorch's own CPU device makes.
-      generator.set_current_seed(offset_ == 0 ? seed_ : mix(seed_ ^ mix(offset_)));
-    } else {
-      generator.set_current_seed(seed_);
-      generator.set_offset(offset_);
-    }
-  }
+  seed(offset_);
   call(plan);
 }
 
-void OpLauncher::call(const OpPlan& plan) {
-  if (c10::get_default_dtype_as_scalartype() != plan.default_dtype) {
-    c10::set_default_dtype(c10::scalarTypeToTypeMeta(plan.default_dtype));
+// Of the numbers that are drawn next. Under random_mutex.
+void OpLauncher::seed(uint64_t offset) {
+  at::Generator generator = at::globalContext().defaultGenerator(device_);
+  const std::lock_guard lock(generator.mutex());
+  if (state_.on_cpu()) {
+    // The first draw after seeding is then the one PyTorch's own CPU device makes.
+    generator.set_current_seed(offset == 0 ? seed_ : mix(seed_ ^ mix(offset)));
+  } else {
+    generator.set_current_seed(seed_);
+    generator.set_offset(offset);
   }
+}
+
+void OpLauncher::use_default_dtype(c10::ScalarType dtype) {
+  if (c10::get_default_dtype_as_scalartype() != dtype) {
+    c10::set_default_dtype(c10::scalarTypeToTypeMeta(dtype));
+  }
+}
+
+void OpLauncher::call(const OpPlan& plan) {
+  use_default_dtype(plan.default_dtype);
   if (plan.keeps_graph) {
     const at::AutoGradMode grad(true);
     plan.op->callBoxed(stack_);

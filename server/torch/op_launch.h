@@ -38,6 +38,7 @@ class OpLauncher {
 
  private:
   class Immediates;
+  class SeededNodes;
 
   static void reply_failed(const OpRecord& record, wire::RemoteError error,
                            std::vector<OutgoingReply>& replies);
@@ -59,6 +60,13 @@ class OpLauncher {
   void call(const OpPlan& plan);
   void call_seeded(const OpPlan& plan);
   void call_graph_backward(const OpRecord& record);
+  void run_graph_builtin(const OpRecord& record);
+  void provide_graph(const OpRecord& record);
+  void call_stored_graph(const OpRecord& record);
+  void tell_graph_state(const OpRecord& record);
+  void mark_results(const OpRecord& record);
+  void seed(uint64_t offset);
+  static void use_default_dtype(c10::ScalarType dtype);
   void bind_results(const OpRecord& record, wire::Reply* reply);
   void poison_all(const OpRecord& record, const PoisonPtr& poison);
   void fail(const OpRecord& record, wire::RemoteError error, std::vector<OutgoingReply>& replies);
@@ -75,6 +83,7 @@ class OpLauncher {
   uint32_t next_input_ = 0;
   uint64_t seed_ = 0;
   uint64_t offset_ = 0;
+  bool ran_compiled_ = false;  // The stored graph of this record.
 };
 
 }  // namespace rgpu::server

@@ -1,13 +1,14 @@
 #include "server/torch/op_plan.h"
 
-#include <ATen/core/List.h>
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
+#include <array>
 #include <string_view>
 #include <utility>
 
 #include "server/torch/schema_match.h"
+#include "server/torch/schema_value.h"
 
 namespace rgpu::server {
 namespace {
@@ -20,101 +21,6 @@ using Source = ArgPlan::Source;
 using Target = ArgPlan::Target;
 
 Status invalid(std::string message) { return {Code::kInvalidArgument, std::move(message)}; }
-
-// What the schema wants of one argument, without its Optional.
-struct Wanted {
-  explicit Wanted(const c10::Type& declared) : type(&declared) {
-    if (type->kind() != c10::TypeKind::OptionalType) return;
-    optional = true;
-    type = type->containedType(0).get();
-  }
-  [[nodiscard]] c10::TypeKind kind() const { return type->kind(); }
-
-  const c10::Type* type;
-  bool optional = false;
-};
-
-Status mismatch(const Wanted& wanted) {
-  return invalid("an argument does not fit the schema's " + wanted.type->str());
-}
-
-template <typename T, typename Values>
-c10::IValue list_of(const Values& values) {
-  c10::List<T> list;
-  list.reserve(values.size());
-  for (const auto& value : values) list.push_back(static_cast<T>(value));
-  return list;
-}
-
-Result<c10::IValue> number_constant(const Arg& arg, const Wanted& wanted) {
-  const bool is_real = arg.kind == ArgKind::kDouble;
-  switch (wanted.kind()) {
-    case c10::TypeKind::IntType:
-      if (is_real || arg.kind == ArgKind::kComplex) return mismatch(wanted);
-      return c10::IValue(arg.integer);
-    case c10::TypeKind::BoolType:
-      if (is_real || arg.kind == ArgKind::kComplex) return mismatch(wanted);
-      return c10::IValue(arg.integer != 0);
-    case c10::TypeKind::FloatType:
-      if (arg.kind == ArgKind::kComplex) return mismatch(wanted);
-      return c10::IValue(is_real ? arg.real : static_cast<double>(arg.integer));
-    case c10::TypeKind::NumberType:
-      if (arg.kind == ArgKind::kComplex) {
-        return c10::IValue(c10::complex<double>(arg.reals.at(0), arg.reals.at(1)));
-      }
-      if (is_real) return c10::IValue(arg.real);
-      if (arg.kind == ArgKind::kBool) return c10::IValue(arg.integer != 0);
-      return c10::IValue(arg.integer);
-    default:
-      return mismatch(wanted);
-  }
-}
-
-Result<c10::IValue> list_constant(const Arg& arg, const Wanted& wanted) {
-  if (wanted.kind() != c10::TypeKind::ListType) return mismatch(wanted);
-  const c10::TypeKind element = wanted.type->containedType(0)->kind();
-  if (element == c10::TypeKind::IntType && arg.kind == ArgKind::kIntList) {
-    return list_of<int64_t>(arg.integers);
-  }
-  if (element == c10::TypeKind::FloatType && arg.kind == ArgKind::kDoubleList) {
-    return list_of<double>(arg.reals);
-  }
-  if (element == c10::TypeKind::FloatType && arg.kind == ArgKind::kIntList) {
-    return list_of<double>(arg.integers);
-  }
-  if (element == c10::TypeKind::BoolType && arg.kind == ArgKind::kBoolList) {
-    return list_of<bool>(arg.integers);
-  }
-  return mismatch(wanted);
-}
-
-Result<c10::IValue> constant(const Arg& arg, const Wanted& wanted, const PlanContext& context) {
-  if (wanted.kind() == c10::TypeKind::GeneratorType) return c10::IValue();
-  switch (arg.kind) {
-    case ArgKind::kNone:
-      if (wanted.optional) return c10::IValue();
-      if (wanted.kind() == c10::TypeKind::TensorType) return c10::IValue(at::Tensor());
-      return mismatch(wanted);
-    case ArgKind::kBool:
-    case ArgKind::kInt:
-    case ArgKind::kDouble:
-    case ArgKind::kComplex:
-      return number_constant(arg, wanted);
-    case ArgKind::kString:
-      if (wanted.kind() != c10::TypeKind::StringType) return mismatch(wanted);
-      return c10::IValue(arg.text);
-    case ArgKind::kDevice: {
-      if (wanted.kind() != c10::TypeKind::DeviceObjType) return mismatch(wanted);
-      // The CPU's logical devices are all one to PyTorch.
-      if (context.device_type == c10::DeviceType::CPU) return c10::IValue(c10::Device("cpu"));
-      if (arg.integer < -1 || arg.integer > 127) return invalid("a device index out of range");
-      return c10::IValue(
-          c10::Device(context.device_type, static_cast<c10::DeviceIndex>(arg.integer)));
-    }
-    default:
-      return list_constant(arg, wanted);
-  }
-}
 
 // For an error's text: what can be described.
 void append_geometries(const Arg& arg, const PlanContext& context, std::string& text) {
@@ -163,10 +69,77 @@ class Planner {
     }
     static const c10::TypePtr list = c10::ListType::create(c10::OptionalType::ofTensor());
     plan_.args.resize(op_.args.size());
-    RGPU_RETURN_IF_ERROR(plan_arg(op_.args[0], Wanted(*c10::TensorType::get()), plan_.args[0]));
+    RGPU_RETURN_IF_ERROR(plan_graph(0));
     RGPU_RETURN_IF_ERROR(plan_arg(op_.args[1], Wanted(*list), plan_.args[1]));
     if (two) return {};
     return plan_arg(op_.args[2], Wanted(*c10::BoolType::get()), plan_.args[2]);
+  }
+
+  // graph_find(str hash, forward, int mode), graph_load(Tensor bytes, forward, int mode)
+  Status plan_graph_source(ArgKind source, const c10::Type& type) {
+    const bool fits = op_.args.size() == 3 && op_.args[0].kind == source &&
+                      op_.args[2].kind == ArgKind::kInt && op_.outputs.size() == 1 &&
+                      op_.outputs[0].kind == OutputKind::kOpaque && op_.replies;
+    if (!fits) return invalid("the arguments must be what it is, a forward graph and a mode");
+    plan_.args.resize(3);
+    RGPU_RETURN_IF_ERROR(plan_arg(op_.args[0], Wanted(type), plan_.args[0]));
+    RGPU_RETURN_IF_ERROR(plan_graph(1));
+    return plan_arg(op_.args[2], Wanted(*c10::IntType::get()), plan_.args[2]);
+  }
+
+  // graph_call(graph, Tensor[] inputs, Scalar[] numbers, bool[] written, bool has_backward)
+  Status plan_graph_call() {
+    const auto& args = op_.args;
+    const bool fits = args.size() == 5 && args[0].kind == ArgKind::kTensor &&
+                      args[1].kind == ArgKind::kTensorList &&
+                      args[2].kind == ArgKind::kScalarList && args[3].kind == ArgKind::kBoolList &&
+                      args[4].kind == ArgKind::kBool && !op_.replies;
+    if (!fits || args[3].integers.size() != args[1].items.size()) {
+      return invalid("the arguments must be a graph, its inputs and what it does to them");
+    }
+    static const c10::TypePtr numbers = c10::ListType::create(c10::NumberType::get());
+    plan_.args.resize(args.size());
+    RGPU_RETURN_IF_ERROR(plan_graph(0));
+    ArgPlan& inputs = plan_.args[1];
+    inputs.source = Source::kTensorList;
+    for (size_t i = 0; i < args[1].items.size(); ++i) {
+      const Arg& item = args[1].items[i];
+      if (item.kind != ArgKind::kTensor && item.kind != ArgKind::kHostScalar) {
+        return invalid("input " + std::to_string(i) + " is no tensor");
+      }
+      written_ = args[3].integers[i] != 0;
+      RGPU_RETURN_IF_ERROR(
+          plan_arg(item, Wanted(*c10::TensorType::get()), inputs.items.emplace_back()));
+    }
+    written_ = false;
+    RGPU_RETURN_IF_ERROR(plan_arg(args[2], Wanted(*numbers), plan_.args[2]));
+    static const c10::TypePtr bools = c10::ListType::create(c10::BoolType::get());
+    RGPU_RETURN_IF_ERROR(plan_arg(args[3], Wanted(*bools), plan_.args[3]));
+    return plan_arg(args[4], Wanted(*c10::BoolType::get()), plan_.args[4]);
+  }
+
+  // graph_state(graph)
+  Status plan_graph_state() {
+    const bool fits = op_.args.size() == 1 && op_.args[0].kind == ArgKind::kTensor &&
+                      op_.outputs.empty() && op_.replies;
+    if (!fits) return invalid("the argument must be a graph");
+    plan_.args.resize(1);
+    return plan_graph(0);
+  }
+
+  Status plan_graph_builtin() {
+    switch (plan_.builtin) {
+      case OpPlan::Builtin::kGraphBackward:
+        return plan_graph_backward_args();
+      case OpPlan::Builtin::kGraphFind:
+        return plan_graph_source(ArgKind::kString, *c10::StringType::get());
+      case OpPlan::Builtin::kGraphLoad:
+        return plan_graph_source(ArgKind::kTensor, *c10::TensorType::get());
+      case OpPlan::Builtin::kGraphCall:
+        return plan_graph_call();
+      default:
+        return plan_graph_state();
+    }
   }
 
   Status plan_outputs() {
@@ -196,6 +169,14 @@ class Planner {
   }
 
  private:
+  // A handle that holds a graph, or none.
+  Status plan_graph(size_t i) {
+    static const c10::TypePtr type = c10::OptionalType::ofTensor();
+    RGPU_RETURN_IF_ERROR(plan_arg(op_.args[i], Wanted(*type), plan_.args[i]));
+    plan_.args[i].is_graph = plan_.args[i].source == Source::kTensor;
+    return {};
+  }
+
   Status plan_arg(const Arg& arg, const Wanted& wanted, ArgPlan& plan) {
     plan.kind = arg.kind;
     switch (arg.kind) {
@@ -223,7 +204,7 @@ class Planner {
       case ArgKind::kScalarList:
         return plan_list(arg, wanted, plan);
       default: {
-        Result<c10::IValue> value = constant(arg, wanted, context_);
+        Result<c10::IValue> value = constant_value(arg, wanted, context_.device_type);
         if (!value) return value.error();
         plan.constant = *std::move(value);
         return {};
@@ -318,23 +299,34 @@ void plan_refusal(const wire::OpTemplate& op, const PlanContext& context, wire::
   plan.any_written = changes;
 }
 
-OpPlan::Builtin memory_builtin(std::string_view name) {
-  if (name == "rgpu::empty_cache") return OpPlan::Builtin::kEmptyCache;
-  if (name == "rgpu::reset_peak_memory") return OpPlan::Builtin::kResetPeakMemory;
-  if (name == "rgpu::reset_total_memory") return OpPlan::Builtin::kResetTotalMemory;
-  return OpPlan::Builtin::kNone;
+OpPlan::Builtin builtin_of(std::string_view name) {
+  using Builtin = OpPlan::Builtin;
+  constexpr auto kBuiltins = std::to_array<std::pair<std::string_view, Builtin>>({
+      {"rgpu::graph_backward", Builtin::kGraphBackward},
+      {"rgpu::graph_find", Builtin::kGraphFind},
+      {"rgpu::graph_load", Builtin::kGraphLoad},
+      {"rgpu::graph_call", Builtin::kGraphCall},
+      {"rgpu::graph_state", Builtin::kGraphState},
+      {"rgpu::empty_cache", Builtin::kEmptyCache},
+      {"rgpu::reset_peak_memory", Builtin::kResetPeakMemory},
+      {"rgpu::reset_total_memory", Builtin::kResetTotalMemory},
+  });
+  for (const auto& [known, builtin] : kBuiltins) {
+    if (known == name) return builtin;
+  }
+  return Builtin::kNone;
 }
 
 Status plan_call(const wire::OpTemplate& op, const PlanContext& context, OpPlan& plan) {
   Planner planner(op, context, plan);
-  if (op.name == "rgpu::graph_backward") {
-    plan.builtin = OpPlan::Builtin::kGraphBackward;
-    RGPU_RETURN_IF_ERROR(planner.plan_graph_backward_args());
-    return planner.plan_outputs();
-  }
-  if (plan.builtin = memory_builtin(op.name); plan.builtin != OpPlan::Builtin::kNone) {
+  plan.builtin = builtin_of(op.name);
+  if (plan.builtin >= OpPlan::Builtin::kEmptyCache) {
     if (op.args.empty() && op.outputs.empty() && !op.replies && !op.random) return {};
     return invalid("neither arguments nor results belong to it");
+  }
+  if (plan.builtin != OpPlan::Builtin::kNone) {
+    RGPU_RETURN_IF_ERROR(planner.plan_graph_builtin());
+    return planner.plan_outputs();
   }
   SchemaMatch match = match_schema(op, context.client_torch_version);
   if (!match.op) {

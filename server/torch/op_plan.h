@@ -52,6 +52,7 @@ struct ArgPlan {
   Target target = Target::kNumber;
   wire::ArgKind kind = wire::ArgKind::kNone;  // Of a scalar: how its value lies in the record.
   bool optional_items = false;                // Tensor?[]
+  bool is_graph = false;                      // Of kTensor: the handle holds a graph, no tensor.
   c10::IValue constant;
   TensorUse use;
   std::vector<ArgPlan> items;
@@ -67,6 +68,10 @@ struct OpPlan {
   enum class Builtin : uint8_t {
     kNone,
     kGraphBackward,
+    kGraphFind,
+    kGraphLoad,
+    kGraphCall,
+    kGraphState,
     kEmptyCache,  // From here on: neither arguments nor results.
     kResetPeakMemory,
     kResetTotalMemory,

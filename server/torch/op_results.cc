@@ -50,6 +50,9 @@ void flatten_result(c10::IValue result, std::vector<at::Tensor>& tensors,
   } else if (result.isInt()) {
     value.kind = wire::ArgKind::kInt;
     value.integer = result.toInt();
+  } else if (result.isString()) {
+    value.kind = wire::ArgKind::kString;
+    value.text = result.toStringRef();
   } else if (result.isDouble()) {
     value.kind = wire::ArgKind::kDouble;
     value.real = result.toDouble();

@@ -64,6 +64,8 @@ struct KeptGraph {
   std::vector<at::Tensor> outputs;  // Every tensor returned with a floating or complex dtype.
 };
 
+struct StoredGraph;
+
 class Slot final : public c10::intrusive_ptr_target {
  public:
   Slot(uint32_t stream, MemoryLedger& ledger) : home_stream(stream), ledger_(ledger) {}
@@ -74,6 +76,12 @@ class Slot final : public c10::intrusive_ptr_target {
   void set_storage(c10::Storage storage);
   // `value` is not what was promised; only the op's own backward can use it. May be undefined.
   void set_opaque(at::Tensor value);
+  // The handle stands for a graph of so many bytes.
+  void set_program(std::shared_ptr<StoredGraph> graph_program, uint64_t size_bytes) {
+    opaque = true;
+    program = std::move(graph_program);
+    account(size_bytes);
+  }
   // How many references to the storage are this slot's.
   [[nodiscard]] size_t own_references() const noexcept;
   // `tensor` is exactly `geometry` at offset 0 of a storage of its own.
@@ -100,6 +108,10 @@ class Slot final : public c10::intrusive_ptr_target {
   bool opaque = false;
   at::Tensor opaque_tensor;  // May be undefined, as the op's result was.
   std::shared_ptr<KeptGraph> graph;
+  std::shared_ptr<StoredGraph> program;  // Of rgpu::graph_find and graph_load.
+  // The stored graph whose call made this value, by its address alone, and how it was run.
+  const StoredGraph* made_by = nullptr;
+  bool made_compiled = false;
   std::shared_ptr<EventMark> event;  // Of kRecordEvent, each of which makes a slot anew.
   // Of the `info` of a factorization: the results beside it, which _linalg_check_errors judges.
   std::vector<c10::intrusive_ptr<Slot>> siblings;

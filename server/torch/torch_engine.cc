@@ -50,6 +50,8 @@ class TorchEngine final : public Engine {
     if (options.threads != 0) at::set_num_threads(static_cast<int>(options.threads));
     if (type == c10::DeviceType::CPU) use_cpu_allocator();
     state_.allocator = c10::GetAllocator(type);
+    state_.graphs =
+        std::make_unique<GraphShelf>(options.graph_cache, options.graph_cache_size_bytes);
     info_.torch_version = RGPU_TORCH_VERSION;
     info_.device_type = options.device;
     info_.devices = device_infos(type, count, options.memory_limit_bytes);
@@ -67,7 +69,7 @@ class TorchEngine final : public Engine {
 
   [[nodiscard]] const EngineInfo& info() const noexcept override { return info_; }
   void greet(const wire::Hello& hello) override {
-    decoder_->set_client_torch_version(hello.torch_version);
+    state_.client_torch_version = hello.torch_version;
   }
   [[nodiscard]] Result<Segment> allocate_segment(uint64_t size_bytes) override {
     try {

@@ -18,6 +18,8 @@ struct TorchEngineOptions {
   uint32_t devices = 1;             // Logical devices of the CPU.
   uint32_t threads = 0;             // ATen threads; 0: one per core.
   uint64_t memory_limit_bytes = 0;  // Of the session's handles on each device; 0: none.
+  std::string graph_cache = {};     // A folder for graphs and what they compile to; "": none.
+  uint64_t graph_cache_size_bytes = uint64_t{2} << 30;
 };
 
 // "cpu" or an accelerator's name. Initialises no accelerator in this process: it asks in a child.
