@@ -1,14 +1,14 @@
 // rgpu._C: the thin binding of the device to Python. The package's modules say what each is for.
-#include <c10/util/Exception.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <unordered_map>
 
+#include "python/bindings/graphs.h"
 #include "python/bindings/interpreter.h"
 #include "python/bindings/program_line.h"
+#include "python/bindings/translated.h"
 #include "torch_backend/aten/registrations.h"
 #include "torch_backend/device/client.h"
 #include "torch_backend/device/generator.h"
@@ -24,19 +24,7 @@ namespace py = pybind11;
 namespace {
 
 using rgpu::backend::Client;
-
-// Exceptions as PyTorch's own bindings translate them.
-template <typename Function>
-auto translated(Function function) {
-  try {
-    return function();
-  } catch (python_error& error) {
-    error.restore();
-  } catch (const c10::Error&) {
-    torch::translate_exception_to_python(std::current_exception());
-  }
-  throw py::error_already_set();
-}
+using rgpu::backend::translated;
 
 py::dict stats() {
   const rgpu::SessionStats s = Client::get().stats();
@@ -148,6 +136,7 @@ PYBIND11_MODULE(_C, m) {
     rgpu::backend::register_kernels();
     rgpu::backend::register_reducer_timer();
   });
+  rgpu::backend::bind_graphs(m);
   m.def("connect", [](const std::string& address, double timeout_s) {
     translated([&] { Client::get().connect(address, timeout_s); });
   });

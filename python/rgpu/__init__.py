@@ -30,6 +30,7 @@ if _major_minor(_torch.__version__) != _major_minor(_build.TORCH_VERSION):
 
 from rgpu import (  # noqa: E402
     _C,
+    compiling,
     data_parallel,
     debugging,
     denormals,
@@ -39,6 +40,7 @@ from rgpu import (  # noqa: E402
     meta_kernels,
     printing,
 )
+from rgpu.compiling import compile_backend, graphs  # noqa: E402
 from rgpu.profiling import profile  # noqa: E402
 from rgpu.session import (  # noqa: E402
     Wait,
@@ -55,8 +57,10 @@ from rgpu.session import (  # noqa: E402
 __version__ = _build.VERSION
 __all__ = [
     "Wait",
+    "compile_backend",
     "connect",
     "flush_policy",
+    "graphs",
     "profile",
     "reset_stats",
     "server",
@@ -77,4 +81,5 @@ denormals.install()
 debugging.install()
 meta_kernels.defer_compiler()
 library_hooks.install()
+compiling.install()
 _atexit.register(_C.close)

@@ -3,17 +3,21 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_scaled_dot_product_attention_math.h>
+#include <ATen/ops/_scaled_dot_product_flash_attention_for_cpu.h>
 #include <ATen/ops/alias.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/sigmoid.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <iterator>
 #include <limits>
+
+#include "torch_backend/device/client.h"
 
 namespace rgpu::backend {
 namespace {
@@ -21,6 +25,31 @@ namespace {
 using torch::autograd::variable_list;
 
 constexpr const char* kAttention = "aten::scaled_dot_product_attention";
+
+// Whether a server on a CPU runs the call whole, by the kernel that PyTorch's CPU chooses.
+bool has_cpu_kernel(const torch::jit::Stack& given, const std::optional<at::Tensor>& mask) {
+  const at::Tensor query = given[0].toTensor();
+  const at::Tensor key = given[1].toTensor();
+  const at::Tensor value = given[2].toTensor();
+  const bool draws = given[4].toDouble() > 0;
+  const bool groups = given[7].toBool();
+  if (draws || groups || (mask && mask->requires_grad())) return false;
+  for (const at::Tensor* t : {&query, &key, &value}) {
+    const bool fits = t->dim() == 4 && t->is_floating_point() && t->sym_numel() != 0 &&
+                      t->sym_stride(3) == 1 && t->scalar_type() == query.scalar_type();
+    if (!fits) return false;
+  }
+  if (mask && mask->dim() != 2 && mask->dim() != 4) return false;
+  return query.sym_size(3) == key.sym_size(3) && query.sym_size(3) == value.sym_size(3) &&
+         query.sym_size(0) == key.sym_size(0) && query.sym_size(1) == key.sym_size(1) &&
+         key.sym_size(2) == value.sym_size(2) && value.sym_size(1) == key.sym_size(1);
+}
+
+// While a graph is captured (a dispatch mode sees the calls), its nodes are what the server has.
+bool is_captured_for_cpu() {
+  return c10::impl::dispatch_mode_enabled() && Client::get().connected() &&
+         Client::get().server_info().device_type == "cpu";
+}
 
 // scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, *, scale, gqa)
 variable_list attend(const torch::jit::Stack& given) {
@@ -31,6 +60,11 @@ variable_list attend(const torch::jit::Stack& given) {
     mask = at::where(*mask, none, none - std::numeric_limits<double>::infinity());
   }
   if (mask && !mask->defined()) mask.reset();
+  if (is_captured_for_cpu() && has_cpu_kernel(given, mask)) {
+    return {std::get<0>(at::_scaled_dot_product_flash_attention_for_cpu(
+        query, given[1].toTensor(), given[2].toTensor(), given[4].toDouble(), given[5].toBool(),
+        mask, given[6].toOptional<double>()))};
+  }
   auto [out, weights] = at::_scaled_dot_product_attention_math(
       query, given[1].toTensor(), given[2].toTensor(), mask, given[4].toDouble(), given[5].toBool(),
       /*dropout_mask=*/std::nullopt, given[6].toOptional<double>(), given[7].toBool());

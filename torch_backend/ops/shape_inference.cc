@@ -23,6 +23,19 @@
 #include "torch_backend/ops/stand_ins.h"
 
 namespace rgpu::backend {
+// Results beside the first that are one thing on Meta and another on some device: batch norm's
+// saved statistics in eval mode, the dtype of a norm's statistics, what embedding_bag keeps for its
+// backward.
+bool is_device_dependent(const std::string& op, size_t result) {
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
+       "aten::_batch_norm_no_update",
+       "aten::_native_batch_norm_legit_functional", "aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_no_training",
+       "aten::_embedding_bag", "aten::native_layer_norm", "aten::native_group_norm",
+       "aten::_embedding_bag_forward_only"});
+  return result > 0 && std::find(kNames.begin(), kNames.end(), op) != kNames.end();
+}
+
 namespace {
 
 wire::TensorMeta meta_of(const at::Tensor& tensor) {
@@ -140,24 +153,12 @@ bool is_unimplemented(const std::exception_ptr& error) {
   }
 }
 
-// Results beside the first that are one thing on Meta and another on some device: batch norm's
-// saved statistics in eval mode, the dtype of a norm's statistics, what embedding_bag keeps for its
-// backward.
-bool is_device_dependent(const OpInfo& op, size_t result) {
-  constexpr auto kNames = std::to_array<std::string_view>(
-      {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
-       "aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_no_training",
-       "aten::_embedding_bag", "aten::native_layer_norm", "aten::native_group_norm",
-       "aten::_embedding_bag_forward_only"});
-  return result > 0 && std::find(kNames.begin(), kNames.end(), op.name) != kNames.end();
-}
-
 void add_tensor_result(OpEntry& entry, const at::Tensor& meta, size_t result) {
   TensorPlan plan;
   plan.defined = meta.defined();
   if (plan.defined) plan = plan_of(meta.sizes(), meta.strides(), meta.scalar_type());
   wire::Output output = promise_of(plan);
-  if (plan.defined && is_device_dependent(*entry.op, result))
+  if (plan.defined && is_device_dependent(entry.op->name, result))
     output.kind = wire::OutputKind::kOpaque;
   entry.tensors.push_back(std::move(plan));
   entry.description.outputs.push_back(std::move(output));
@@ -405,6 +406,18 @@ wire::Output promise_of(const TensorPlan& plan) {
     output.meta.strides = plan.strides;
   }
   return output;
+}
+
+wire::Arg describe_constant(const c10::IValue& value, const c10::Argument& argument) {
+  if (!value.isList()) return describe(value, argument, /*immediate=*/false);
+  const auto items = value.toListRef();
+  const bool has_reals =
+      std::any_of(items.begin(), items.end(), [](const c10::IValue& v) { return v.isDouble(); });
+  if (!has_reals) return describe(value, argument, /*immediate=*/false);
+  wire::Arg arg;  // Of a Scalar[] as well, whose items are integers or floats.
+  arg.kind = wire::ArgKind::kDoubleList;
+  for (const c10::IValue& item : items) arg.reals.push_back(item.toScalar().toDouble());
+  return arg;
 }
 
 wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& stack) {

@@ -8,6 +8,7 @@
 #include <ATen/core/stack.h>
 
 #include <memory>
+#include <string>
 
 #include "torch_backend/ops/call_key.h"
 #include "torch_backend/ops/op_memory.h"
@@ -30,6 +31,10 @@ namespace rgpu::backend {
 // The wire's description of the arguments alone.
 [[nodiscard]] wire::OpTemplate describe_arguments(const OpInfo& op, const torch::jit::Stack& stack);
 [[nodiscard]] wire::Arg describe_tensor(const at::Tensor& tensor);
+// A constant in place of the argument: no tensor, and nothing that goes with a record.
+[[nodiscard]] wire::Arg describe_constant(const c10::IValue& value, const c10::Argument& argument);
+// Whether a result beside the first has another geometry on some device than on Meta.
+[[nodiscard]] bool is_device_dependent(const std::string& op, size_t result);
 // Encodes `entry.description` and derives what follows from it and the planned tensors.
 void finish_entry(OpEntry& entry);
 // A tensor of this geometry as plan and as promise to the server.
