@@ -1,6 +1,7 @@
 #include "server/torch/cpu_allocator.h"
 
 #include <c10/core/CPUAllocator.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -72,10 +73,19 @@ c10::Allocator* cpu_allocator() {
   return &allocator;
 }
 
-void use_cpu_allocator() { c10::SetCPUAllocator(cpu_allocator(), /*priority=*/1); }
+void use_cpu_allocator() {
+  c10::SetCPUAllocator(cpu_allocator(), /*priority=*/1);
+  // What a graph's call saved is freed at once, and malloc would give it back to the system, for the
+  // next call to fault it in again.
+  (void)mallopt(M_MMAP_THRESHOLD, static_cast<int>(2 * BlockCache::kBlockSizeBytesMin));
+  (void)mallopt(M_TRIM_THRESHOLD, static_cast<int>(kept_size_bytes_max() / 4));
+}
 
 size_t kept_cpu_size_bytes() { return blocks().kept_size_bytes(); }
 
-void empty_cpu_cache() { blocks().trim(); }
+void empty_cpu_cache() {
+  blocks().trim();
+  (void)malloc_trim(0);
+}
 
 }  // namespace rgpu::server
