@@ -113,7 +113,7 @@ def resnet_step():
 TRANSFORMER = [
     "embedding", "native_layer_norm", "addmm", "scaled_dot_product_attention", "addmm", "add",
     "native_layer_norm", "addmm", "gelu", "addmm", "add", "native_layer_norm", "addmm", "clone",
-    "_log_softmax", "nll_loss_forward", "fill_", "nll_loss_backward",
+    "_log_softmax", "nll_loss_forward", "nll_loss_backward",
     "_log_softmax_backward_data", "mm × 2", "sum", "native_layer_norm_backward", "mm × 2", "sum",
     "gelu_backward", "mm × 2", "sum", "native_layer_norm_backward", "add_", "mm × 2", "sum",
     "rgpu::graph_backward", "stack", "clone", "mm × 2", "sum", "native_layer_norm_backward",
@@ -123,7 +123,7 @@ TRANSFORMER = [
 RESNET = [
     "convolution", "add_", "native_batch_norm", "relu", "max_pool2d_with_indices", "convolution",
     "add_", "native_batch_norm", "relu_", "convolution", "add_", "native_batch_norm", "add",
-    "relu_", "mean", "addmm", "_log_softmax", "nll_loss_forward", "fill_", "nll_loss_backward",
+    "relu_", "mean", "addmm", "_log_softmax", "nll_loss_forward", "nll_loss_backward",
     "_log_softmax_backward_data", "mm × 2", "sum", "div", "threshold_backward",
     "native_batch_norm_backward", "convolution_backward", "threshold_backward",
     "native_batch_norm_backward", "convolution_backward", "add_",

@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "torch_backend/device/client.h"
 #include "torch_backend/device/storage.h"
 
 namespace rgpu::backend {
@@ -30,7 +31,7 @@ InitialValues& InitialValues::get() noexcept {
 }
 
 bool InitialValues::fill(const at::Tensor& tensor, const at::Scalar& value) {
-  if (!is_one_fresh_number(tensor)) return false;
+  if (!is_one_fresh_number(tensor) || !Client::get().session().alive()) return false;
   const at::Tensor host = at::empty({}, at::TensorOptions(tensor.scalar_type()));
   host.fill_(value);
   Bytes bytes{};
