@@ -82,6 +82,20 @@ void trim_folder(const fs::path& folder, uint64_t size_bytes_max, const fs::path
   }
 }
 
+bool write_whole_file(const fs::path& path, std::span<const std::byte> bytes) {
+  std::string unfinished = path.string() + ".XXXXXX";
+  const int file = mkstemp(unfinished.data());
+  if (file < 0) return false;
+  std::error_code error;
+  const ssize_t written = write(file, bytes.data(), bytes.size());
+  close(file);
+  const bool is_whole = written == static_cast<ssize_t>(bytes.size());
+  if (is_whole) fs::rename(unfinished, path, error);
+  if (is_whole && !error) return true;
+  fs::remove(unfinished, error);
+  return false;
+}
+
 GraphCache::GraphCache(fs::path folder, uint64_t size_bytes_max)
     : folder_(std::move(folder)), size_bytes_max_(size_bytes_max) {
   if (folder_.empty()) return;
@@ -112,15 +126,8 @@ void GraphCache::keep(const std::string& hash, std::span<const std::byte> bytes)
   if (!enabled() || !is_sha256_hex(hash)) return;
   const fs::path path = path_of(hash);
   std::error_code error;
-  if (fs::exists(path, error)) return;
-  std::string unfinished = (folder_ / "unfinished.XXXXXX").string();
-  const int file = mkstemp(unfinished.data());
-  if (file < 0) return;
-  const auto written = write(file, bytes.data(), bytes.size());
-  close(file);
-  if (written == static_cast<ssize_t>(bytes.size())) fs::rename(unfinished, path, error);
-  if (written != static_cast<ssize_t>(bytes.size()) || error) fs::remove(unfinished, error);
-  trim_folder(folder_, size_bytes_max_, path);
+  if (!fs::exists(path, error) && write_whole_file(path, bytes))
+    trim_folder(folder_, size_bytes_max_, path);
 }
 
 }  // namespace rgpu::server

@@ -28,6 +28,10 @@ namespace rgpu::server {
 void trim_folder(const std::filesystem::path& folder, uint64_t size_bytes_max,
                  const std::filesystem::path& kept);
 
+// Appears whole or not at all; false if not.
+[[nodiscard]] bool write_whole_file(const std::filesystem::path& path,
+                                    std::span<const std::byte> bytes);
+
 class GraphCache {
  public:
   // `folder`: "" for none.

@@ -39,7 +39,8 @@ int main(int argc, char** argv) {
                                     options.threads,
                                     options.memory_limit_bytes,
                                     options.graph_cache == "none" ? "" : options.graph_cache,
-                                    options.graph_cache_size_bytes};
+                                    options.graph_cache_size_bytes,
+                                    options.compiler};
   const rgpu::Result<std::string> device = resolve_device_type(engine_options);
   if (!device) {
     spdlog::error("{}", device.error().message());

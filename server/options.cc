@@ -39,6 +39,9 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
                  "What that folder may hold: bytes, or with a unit")
       ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
       ->capture_default_str();
+  app.add_option("--compiler", options.compiler,
+                 "Python that has the rgpu package, to compile graphs with; without it they are "
+                 "interpreted. The installed rgpu-opserver gives its own");
   app.add_option("--threads", options.threads, "ATen threads of each session; 0: one per core")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();

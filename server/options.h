@@ -12,7 +12,8 @@ struct Options {
   uint64_t memory_limit_bytes = 0;  // Of each session on each device; 0: none.
   std::string graph_cache;          // A folder; "none": no cache.
   uint64_t graph_cache_size_bytes = uint64_t{2} << 30;
-  uint32_t threads = 0;             // ATen's threads per session; 0: one per core.
+  std::string compiler;  // A Python; "": graphs are interpreted.
+  uint32_t threads = 0;  // ATen's threads per session; 0: one per core.
   std::string bind_address = "127.0.0.1";
   uint16_t port = 9720;     // 0: the system picks one.
   std::string io = "auto";  // "auto", "io_uring", "epoll"

@@ -108,15 +108,21 @@ void OpLauncher::provide_graph(const OpRecord& record) {
 
 void OpLauncher::call_stored_graph(const OpRecord& record) {
   const std::shared_ptr<StoredGraph> graph = graph_of(record.handles[0]);
-  const GraphProgram& program = *graph->program;
+  const GraphProgram& program = graph->program();
   std::vector<c10::IValue> inputs = in_order(program, stack_[1], stack_[2], device_);
   stack_.clear();
+  TORCH_CHECK(program.random_op.empty() || record.plan->random, "the graph draws numbers (",
+              program.random_op, "), but the call brings no seed");
   use_default_dtype(program.default_dtype);
   const at::AutoDispatchBelowADInplaceOrView below;
   ++graph->calls;
-  ran_compiled_ = false;
-  TORCH_CHECK(program.random_op.empty() || record.plan->random, "the graph draws numbers (",
-              program.random_op, "), but the call brings no seed");
+  const std::shared_ptr<Artefact> artefact = graph->choose(describe_call(record, *graph));
+  ran_compiled_ = artefact != nullptr;
+  if (ran_compiled_) {
+    ++graph->compiled_calls;
+    run_artefact(*graph, *artefact, std::move(inputs));
+    return;
+  }
   std::unique_lock lock(state_.random_mutex, std::defer_lock);
   if (!program.random_op.empty()) lock.lock();
   SeededNodes seeded(*this);
@@ -125,10 +131,43 @@ void OpLauncher::call_stored_graph(const OpRecord& record) {
   }
 }
 
+StoredGraph::Call OpLauncher::describe_call(const OpRecord& record, const StoredGraph& graph) {
+  const OpPlan& plan = *record.plan;
+  StoredGraph::Call call;
+  call.has_backward = plan.args[4].constant.toBool();
+  for (const ArgPlan& input : plan.args[1].items) {
+    const Geometry& geometry = *input.use.geometry;
+    call.geometry_ids.push_back(geometry.id);
+    call.inputs.push_back({geometry.dtype, geometry.sizes, geometry.strides});
+  }
+  for (uint32_t i = 1; i < plan.input_count && graph.forward() != nullptr; ++i) {
+    const Slot& slot = *record.handles[i];
+    if (slot.made_by != graph.forward()->id()) continue;
+    call.forward_compiled = slot.made_compiled;
+    break;
+  }
+  return call;
+}
+
+void OpLauncher::run_artefact(StoredGraph& graph, Artefact& artefact,
+                              std::vector<c10::IValue>&& inputs) {
+  std::vector<at::Tensor> tensors;
+  tensors.reserve(inputs.size());
+  for (c10::IValue& input : inputs) tensors.push_back(std::move(input).toTensor());
+  try {
+    for (at::Tensor& output : artefact.run(std::move(tensors))) {
+      stack_.emplace_back(std::move(output));
+    }
+  } catch (const std::exception& error) {
+    graph.give_up(std::string("its compiled form failed: ") + error.what());
+    throw;
+  }
+}
+
 // So that its backward runs in the same way.
 void OpLauncher::mark_results(const OpRecord& record) {
   for (size_t i = record.plan->input_count; i < record.handles.size(); ++i) {
-    record.handles[i]->made_by = record.handles[0]->program.get();
+    record.handles[i]->made_by = record.handles[0]->program->id();
     record.handles[i]->made_compiled = ran_compiled_;
   }
 }
@@ -139,7 +178,7 @@ void OpLauncher::tell_graph_state(const OpRecord& record) {
   stack_.clear();
   for (const int64_t value :
        {static_cast<int64_t>(figures.state), graph->calls.load(), graph->compiled_calls.load(),
-        static_cast<int64_t>(graph->encoded_bytes), figures.compile_ms, figures.compiles}) {
+        static_cast<int64_t>(graph->encoded_bytes()), figures.compile_ms, figures.compiles}) {
     stack_.emplace_back(value);
   }
   stack_.emplace_back(figures.reason);

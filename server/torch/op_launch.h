@@ -16,6 +16,7 @@
 #include "server/torch/engine_state.h"
 #include "server/torch/op_plan.h"
 #include "server/torch/slot.h"
+#include "server/torch/stored_graph.h"
 
 namespace rgpu::server {
 
@@ -64,6 +65,9 @@ class OpLauncher {
   void provide_graph(const OpRecord& record);
   void call_stored_graph(const OpRecord& record);
   void tell_graph_state(const OpRecord& record);
+  [[nodiscard]] static StoredGraph::Call describe_call(const OpRecord& record,
+                                                       const StoredGraph& graph);
+  void run_artefact(StoredGraph& graph, Artefact& artefact, std::vector<c10::IValue>&& inputs);
   void mark_results(const OpRecord& record);
   void seed(uint64_t offset);
   static void use_default_dtype(c10::ScalarType dtype);

@@ -64,7 +64,7 @@ struct KeptGraph {
   std::vector<at::Tensor> outputs;  // Every tensor returned with a floating or complex dtype.
 };
 
-struct StoredGraph;
+class StoredGraph;
 
 class Slot final : public c10::intrusive_ptr_target {
  public:
@@ -109,8 +109,8 @@ class Slot final : public c10::intrusive_ptr_target {
   at::Tensor opaque_tensor;  // May be undefined, as the op's result was.
   std::shared_ptr<KeptGraph> graph;
   std::shared_ptr<StoredGraph> program;  // Of rgpu::graph_find and graph_load.
-  // The stored graph whose call made this value, by its address alone, and how it was run.
-  const StoredGraph* made_by = nullptr;
+  // The stored graph whose call made this value, by its id, and how it was run. 0: none.
+  uint64_t made_by = 0;
   bool made_compiled = false;
   std::shared_ptr<EventMark> event;  // Of kRecordEvent, each of which makes a slot anew.
   // Of the `info` of a factorization: the results beside it, which _linalg_check_errors judges.

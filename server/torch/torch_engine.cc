@@ -50,8 +50,9 @@ class TorchEngine final : public Engine {
     if (options.threads != 0) at::set_num_threads(static_cast<int>(options.threads));
     if (type == c10::DeviceType::CPU) use_cpu_allocator();
     state_.allocator = c10::GetAllocator(type);
-    state_.graphs =
-        std::make_unique<GraphShelf>(options.graph_cache, options.graph_cache_size_bytes);
+    state_.graphs = std::make_unique<GraphShelf>(
+        CompilerOptions{options.compiler, options.graph_cache, options.graph_cache_size_bytes},
+        type);
     info_.torch_version = RGPU_TORCH_VERSION;
     info_.device_type = options.device;
     info_.devices = device_infos(type, count, options.memory_limit_bytes);

@@ -20,6 +20,7 @@ struct TorchEngineOptions {
   uint64_t memory_limit_bytes = 0;  // Of the session's handles on each device; 0: none.
   std::string graph_cache = {};     // A folder for graphs and what they compile to; "": none.
   uint64_t graph_cache_size_bytes = uint64_t{2} << 30;
+  std::string compiler = {};  // A Python that has rgpu_compile; "": graphs are interpreted.
 };
 
 // "cpu" or an accelerator's name. Initialises no accelerator in this process: it asks in a child.
