@@ -3,13 +3,15 @@
 import os
 import sys
 
-from rgpu_launch.programs import find_program
+from rgpu_launch.programs import find_program, this_compiler
 
 
 def main() -> None:
-    """Replace this process by the server, with the same arguments."""
+    """Replace this process by the server, with the same arguments, and this Python as compiler."""
+    given = any(argument.partition("=")[0] == "--compiler" for argument in sys.argv)
     try:
         program = find_program("rgpu-opserver")
-        os.execv(program, [str(program), *sys.argv[1:]])
+        compiler = [] if given else this_compiler()
+        os.execv(program, [str(program), *compiler, *sys.argv[1:]])
     except OSError as error:
         sys.exit(f"rgpu-opserver: {error}")

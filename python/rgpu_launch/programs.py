@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import runpy
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,3 +52,10 @@ def find_program(name: str) -> Path:
     if not os.access(path, os.X_OK):
         raise FileNotFoundError(f"{name} is not in {folder}: was rgpu built without it?")
     return path
+
+
+def this_compiler() -> list[str]:
+    """Options of rgpu-opserver: this Python compiles its graphs, if it can."""
+    if importlib.util.find_spec("rgpu_compile") is None:
+        return []
+    return ["--compiler", sys.executable]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO, Self
 
-from rgpu_launch.programs import find_program
+from rgpu_launch.programs import find_program, this_compiler
 
 _PR_SET_PDEATHSIG = 1
 _LOG_BYTES_MAX = 1 << 20
@@ -194,13 +194,18 @@ def start_opserver(
     *,
     devices: int | None = None,
     memory_limit: str | None = None,
+    compiler: str | None = None,
     verbose: bool = False,
 ) -> Service:
-    """Start a server on a free port; None leaves a thing to it."""
+    """Start a server on a free port; None leaves a thing to it.
+
+    ``compiler``: the Python that compiles graphs; None: this one; "": none, they are interpreted.
+    """
     options = opserver_options(
         device=device, threads=threads, devices=devices, memory_limit=memory_limit
     )
-    return _start("rgpu-opserver", ["--port", "0", *options], verbose=verbose)
+    chosen = this_compiler() if compiler is None else ["--compiler", compiler]
+    return _start("rgpu-opserver", ["--port", "0", *options, *chosen], verbose=verbose)
 
 
 def start_relay(to: str, *, rtt_ms: float = 0, mbit: float = 0, verbose: bool = False) -> Service:

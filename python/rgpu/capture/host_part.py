@@ -26,20 +26,20 @@ class HostPart:
     def __init__(self, folded: dict[Node, torch.Tensor]) -> None:
         self.inputs: dict[Node, int] = {}  # Arguments of the graph that are tensors of the CPU.
         self._folded = folded
-        self._nodes: list[Node] = []
-        self._writes: list[Node] = []
+        self._nodes: dict[Node, None] = {}
+        self._writes: dict[Node, None] = {}
 
     def __contains__(self, node: Node) -> bool:
-        return node in self.inputs or node in self._nodes or node in self._folded
+        return any(node in part for part in (self.inputs, self._nodes, self._writes, self._folded))
 
     def __bool__(self) -> bool:
-        return bool(self.inputs or self._nodes)
+        return bool(self.inputs or self._nodes or self._writes)
 
     def add(self, node: Node) -> None:
         """In the order of the graph."""
         schema = getattr(node.target, "_schema", None)
         is_write = schema is not None and schema.is_mutable
-        (self._writes if is_write else self._nodes).append(node)
+        (self._writes if is_write else self._nodes)[node] = None
 
     def run(self, args: Sequence[Any], symbols: dict[sympy.Symbol, int]) -> dict[Node, Any]:
         """The values of all nodes in a call with ``args``."""
