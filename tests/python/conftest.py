@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
 
@@ -21,6 +22,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
     os.environ[_name] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
+# Graphs that the servers keep; the user's own are nobody's business here.
+_cache = tempfile.TemporaryDirectory(prefix="rgpu-tests-")
+os.environ["XDG_CACHE_HOME"] = _cache.name
 _shared: list[Service] = []
 
 
@@ -30,7 +34,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.option.collectonly:
-        _shared.append(start_opserver(DEVICE, threads=1))
+        _shared.append(start_opserver(DEVICE, threads=1, compiler=""))
         os.environ["RGPU_OPSERVER"] = _shared[0].address
 
 

@@ -203,7 +203,8 @@ PROGRAMS = {
                                    m.layer(x).argmax(1))),
     "linear_algebra": of(lambda m, x: torch.linalg.solve(
         m.layer(x) @ m.layer(x).t() + 8 * torch.eye(4, device=x.device), x)),
-    "interpolate": of(lambda m, x: F.interpolate(m.layer(x)[None], scale_factor=1.5, mode="linear")),
+    "interpolate": of(lambda m, x: F.interpolate(
+        m.layer(x)[None], scale_factor=1.5, mode="linear")),
     "pad_and_unfold": of(lambda m, x: F.pad(m.layer(x), (1, 2)).unfold(1, 3, 2).sum(-1)),
     "non_contiguous": of(lambda m, x: m.layer(x.t().contiguous().t()).t()[::2] * 2),
 }  # fmt: skip

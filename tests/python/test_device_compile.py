@@ -26,6 +26,10 @@ _TOLERANCES = {
 }
 
 
+# Interprets; a graph that cannot be sent is an error.
+SHIPS = {"compiler": "eager", "fallback": "error"}
+
+
 @pytest.fixture(autouse=True)
 def fresh_compiler():
     """Dynamo itself keeps the graphs of functions that it broke; those are no test's."""
@@ -36,11 +40,11 @@ def fresh_compiler():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize(
+    "name, optimizer",
+    [*((name, "sgd") for name in PROGRAMS), ("linear_layers", "adamw"), ("batch_norm", "adamw")],
+)
 def test_compiled_program_trains_as_on_the_cpu(name, optimizer):
-    if optimizer == "adamw" and name not in ("linear_layers", "batch_norm", "causal_attention"):
-        pytest.skip("the optimizer is the same for all")
     data = batches(3)
     with no_warnings(), torch._dynamo.config.patch(allow_rnn=True):
         ours = train(PROGRAMS[name], DEVICE, compiled(), data, optimizer)
@@ -79,7 +83,7 @@ def test_sizes_are_computed_by_the_graph():
         folded = x.reshape(rows // 2, columns * 2)
         return folded.sum() / (rows * columns + 1) + y[: rows // 2].repeat(max(rows, 3), 1).mean()
 
-    run = torch.compile(function, backend=rgpu.compile_backend(compiler="eager", fallback="error"),
+    run = torch.compile(function, backend=rgpu.compile_backend(**SHIPS),
                         dynamic=True)  # fmt: skip
     for rows, columns in [(4, 6), (8, 2), (2, 10)]:
         x, y = torch.randn(rows, columns), torch.randn(16, 3)
@@ -116,7 +120,7 @@ def test_random_functions_draw_what_they_draw_without_a_compiler():
         )
 
     x = batches(1)[0].to(DEVICE)
-    run = torch.compile(function, backend=rgpu.compile_backend(compiler="eager", fallback="error"))
+    run = torch.compile(function, backend=rgpu.compile_backend(**SHIPS))
     torch.manual_seed(5)
     expected = [function(x).cpu(), function(x).cpu()]
     torch.manual_seed(5)
@@ -141,7 +145,7 @@ def test_inputs_written_in_place_are_written():
         y[0].mul_(3)
         return x * y
 
-    run = torch.compile(function, backend=rgpu.compile_backend(compiler="eager", fallback="error"))
+    run = torch.compile(function, backend=rgpu.compile_backend(**SHIPS))
     a, b = batches(2)
     x, y = a.to(DEVICE), b.to(DEVICE)
     version = x._version
@@ -153,7 +157,7 @@ def test_inputs_written_in_place_are_written():
 
 def test_views_that_are_returned_share_memory():
     run = torch.compile(lambda x: (x.t(), x[1:], (x + 1).view(-1)),
-                        backend=rgpu.compile_backend(compiler="eager", fallback="error"))  # fmt: skip
+                        backend=rgpu.compile_backend(**SHIPS))  # fmt: skip
     x = batches(1)[0].to(DEVICE)
     turned, rest, _ = run(x)
     x.fill_(7)
@@ -187,7 +191,7 @@ def test_compiled_optimizer_step():
             step()
         return [[p.detach().cpu() for p in module.parameters()]]
 
-    assert_same(case(DEVICE, compiled(fallback="eager")), case("cpu", lambda m: m))
+    assert_same(case(DEVICE, compiled()), case("cpu", lambda m: m))
 
 
 def test_several_compiled_functions_share_parameters():
@@ -198,7 +202,7 @@ def test_several_compiled_functions_share_parameters():
         other = (
             torch.compile(
                 lambda x: module(x).tanh(),
-                backend=rgpu.compile_backend(compiler="eager", fallback="error"),
+                backend=rgpu.compile_backend(**SHIPS),
             )
             if device == DEVICE
             else lambda x: module(x).tanh()
@@ -214,7 +218,7 @@ def test_a_step_is_six_records_and_no_wait():
     module = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8)).to(DEVICE)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=True)
     run = torch.compile(lambda x, y: F.mse_loss(module(x), y), dynamic=False,
-                        backend=rgpu.compile_backend(compiler="eager", fallback="error"))  # fmt: skip
+                        backend=rgpu.compile_backend(**SHIPS))  # fmt: skip
     x, y = batches(2)
 
     def step():
@@ -283,7 +287,7 @@ def test_an_operator_of_a_library_runs_here_with_a_warning_or_is_an_error():
     assert result.tolist() == [9] * 4
     torch._dynamo.reset()
     run = torch.compile(lambda t: shift(t * 2) * 3,
-                        backend=rgpu.compile_backend(compiler="eager", fallback="error"))  # fmt: skip
+                        backend=rgpu.compile_backend(**SHIPS))  # fmt: skip
     with pytest.raises(Exception, match='rgpu_tests::shift.*fallback="eager"'):
         run(x)
 
