@@ -172,7 +172,7 @@ TEST(Graph, TheDefaultDtypeIsOne) {
 
 TEST(Graph, AnUnknownInputIsRefused) {
   Builder builder;
-  const Part inputs = vector_of<uint8_t>(builder, {0, 2});
+  const Part inputs = vector_of<uint8_t>(builder, {0, 3});
   const auto decoded = decode_graph(finish(builder, table(builder, {part(0, inputs)})));
   ASSERT_FALSE(decoded.has_value());
   EXPECT_EQ(decoded.error().message(), "graph: an input's kind is unknown");
