@@ -95,12 +95,29 @@ bool is_unimplemented(const std::exception_ptr& error) {
   }
 }
 
-// warnings.catch_warnings() with everything ignored.
-class QuietWarnings {
+// torch._C._dynamo.eval_frame.set_eval_frame(callback): what was set before, a new reference.
+PyObject* set_frame_callback(PyObject* callback) {
+  PyObject* module = PyImport_ImportModule("torch._C._dynamo.eval_frame");
+  PyObject* before =
+      module == nullptr ? nullptr : PyObject_CallMethod(module, "set_eval_frame", "O", callback);
+  Py_XDECREF(module);
+  return before;
+}
+
+bool is_compiler_loaded() {
+  PyObject* modules = PyImport_GetModuleDict();  // Borrowed.
+  return modules != nullptr && PyDict_GetItemString(modules, "torch._dynamo") != nullptr;
+}
+
+// warnings.catch_warnings() with everything ignored, and a compiler that is capturing a program
+// does not see the frames.
+class QuietScope {
  public:
-  QuietWarnings() {
+  explicit QuietScope(bool warnings) {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    if (PyObject* module = PyImport_ImportModule("warnings")) {
+    if (is_compiler_loaded()) frame_callback_ = set_frame_callback(Py_None);
+    PyObject* module = warnings ? PyImport_ImportModule("warnings") : nullptr;
+    if (module != nullptr) {
       context_ = PyObject_CallMethod(module, "catch_warnings", nullptr);
       if (context_ != nullptr) Py_XDECREF(PyObject_CallMethod(context_, "__enter__", nullptr));
       Py_XDECREF(PyObject_CallMethod(module, "simplefilter", "s", "ignore"));
@@ -109,7 +126,7 @@ class QuietWarnings {
     PyErr_Clear();
     PyGILState_Release(gil);
   }
-  ~QuietWarnings() {
+  ~QuietScope() {
     const PyGILState_STATE gil = PyGILState_Ensure();
     PyObject* pending = nullptr;
     PyObject* value = nullptr;
@@ -119,17 +136,22 @@ class QuietWarnings {
       Py_XDECREF(PyObject_CallMethod(context_, "__exit__", "OOO", Py_None, Py_None, Py_None));
       Py_DECREF(context_);
     }
+    if (frame_callback_ != nullptr) {
+      Py_XDECREF(set_frame_callback(frame_callback_));
+      Py_DECREF(frame_callback_);
+    }
     PyErr_Restore(pending, value, traceback);
     PyGILState_Release(gil);
   }
-  QuietWarnings(const QuietWarnings&) = delete;
-  QuietWarnings& operator=(const QuietWarnings&) = delete;
+  QuietScope(const QuietScope&) = delete;
+  QuietScope& operator=(const QuietScope&) = delete;
 
  private:
   PyObject* context_ = nullptr;
+  PyObject* frame_callback_ = nullptr;
 };
 
-std::shared_ptr<void> quiet_warnings() { return std::make_shared<QuietWarnings>(); }
+std::shared_ptr<void> quiet_scope(bool warnings) { return std::make_shared<QuietScope>(warnings); }
 
 }  // namespace
 
@@ -139,7 +161,7 @@ void install_interpreter_hooks() {
   hooks.describe_location = &describe_program_location;
   hooks.is_unimplemented = &is_unimplemented;
   hooks.observer = &thread_observer;
-  hooks.quiet = &quiet_warnings;
+  hooks.quiet = &quiet_scope;
   hooks.throw_interrupted = &throw_interrupted;
   hooks.stack = &program_stack;
 }

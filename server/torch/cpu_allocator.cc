@@ -75,8 +75,8 @@ c10::Allocator* cpu_allocator() {
 
 void use_cpu_allocator() {
   c10::SetCPUAllocator(cpu_allocator(), /*priority=*/1);
-  // What a graph's call saved is freed at once, and malloc would give it back to the system, for the
-  // next call to fault it in again.
+  // What a graph's call saved is freed at once, and malloc would give it back to the system, for
+  // the next call to fault it in again.
   (void)mallopt(M_MMAP_THRESHOLD, static_cast<int>(2 * BlockCache::kBlockSizeBytesMin));
   (void)mallopt(M_TRIM_THRESHOLD, static_cast<int>(kept_size_bytes_max() / 4));
 }

@@ -6,6 +6,7 @@
 #include <ATen/core/stack.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/reshape.h>
+#include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -364,7 +365,16 @@ class Run {
     TORCH_CHECK(next < node.first_value + node.value_count, "it returned more than ",
                 node.value_count, " values");
     count(result);
-    values_[next++] = std::move(result);
+    values_[next++] = with_memory(std::move(result));
+  }
+
+  // Zeros without memory are an idea of autograd's, and no kernel's.
+  static c10::IValue with_memory(c10::IValue value) {
+    if (!value.isTensor() || !value.toTensor().defined()) return value;
+    const at::Tensor& tensor = value.toTensor();
+    if (!tensor._is_zerotensor()) [[likely]]
+      return value;
+    return at::zeros(tensor.sizes(), tensor.options());
   }
 
   void count(const c10::IValue& value) {

@@ -66,7 +66,7 @@ void flatten_result(c10::IValue result, std::vector<at::Tensor>& tensors,
 
 std::optional<std::string> bind_new(at::Tensor result, const Geometry& promised, size_t owners_max,
                                     Slot& slot) {
-  if (!result.defined() || result.layout() != c10::Layout::Strided ||
+  if (!result.defined() || result.layout() != c10::Layout::Strided || result._is_zerotensor() ||
       result.scalar_type() != promised.dtype || result.sizes() != promised.sizes) {
     return "promised " + promised.to_string() + ", got " + to_string(result);
   }

@@ -40,8 +40,11 @@ struct HostHooks {
     static NotingObserver noting;
     return noting;
   };
-  // While it lives, this thread's shape functions warn of nothing: the ops themselves do.
-  std::shared_ptr<void> (*quiet)() = []() -> std::shared_ptr<void> { return nullptr; };
+  // While it lives, no compiler captures this thread's shape functions, and, where `warnings`, they
+  // warn of nothing: the ops themselves do.
+  std::shared_ptr<void> (*quiet)(bool warnings) = [](bool) -> std::shared_ptr<void> {
+    return nullptr;
+  };
   // Throws what the interpreter has pending (KeyboardInterrupt) after a wait was given up.
   void (*throw_interrupted)() = [] {};
   // The program's stack at this moment, for RGPU_DEBUG=1; lines that end in newlines.

@@ -29,8 +29,8 @@ namespace rgpu::backend {
 bool is_device_dependent(const std::string& op, size_t result) {
   constexpr auto kNames = std::to_array<std::string_view>(
       {"aten::native_batch_norm", "aten::_native_batch_norm_legit", "aten::_batch_norm_with_update",
-       "aten::_batch_norm_no_update",
-       "aten::_native_batch_norm_legit_functional", "aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_no_training",
+       "aten::_batch_norm_no_update", "aten::_native_batch_norm_legit_functional",
+       "aten::_batch_norm_with_update_functional", "aten::_native_batch_norm_legit_no_training",
        "aten::_embedding_bag", "aten::native_layer_norm", "aten::native_group_norm",
        "aten::_embedding_bag_forward_only"});
   return result > 0 && std::find(kNames.begin(), kNames.end(), op) != kNames.end();
@@ -336,7 +336,7 @@ bool ask_shape_function(OpEntry& entry, const c10::IValue* arguments, const c10:
   torch::jit::Stack results = metas;
   const KernelScope scope;
   // A resized out= is warned of once, where it is resized.
-  const std::shared_ptr<void> quiet = op.has_out ? Client::hooks().quiet() : nullptr;
+  const std::shared_ptr<void> quiet = Client::hooks().quiet(/*warnings=*/op.has_out);
   std::optional<NoWarnings> no_warnings;
   if (op.has_out) no_warnings.emplace();
   try {
