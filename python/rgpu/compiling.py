@@ -7,7 +7,9 @@ Errors: ``ValueError`` for an option that does not exist, with those that do.
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -51,10 +53,29 @@ def graphs() -> list[Any]:
     Each as a :class:`rgpu.capture.stored.GraphInfo`: its name, state (``interpreting``,
     ``compiling``, ``compiled``, ``failed``), the reason, calls and bytes. One wait for each graph.
     """
-    import sys
-
     stored = sys.modules.get("rgpu.capture.stored")
     return [] if stored is None else stored.graphs()
+
+
+def hide_frames() -> None:
+    """A compiler that captures a program leaves out the frames of this package.
+
+    Others call them in the middle of what it captures: random states are kept and restored.
+    """
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "rgpu":
+            for value in list(vars(module).values()):
+                found = [value, *vars(value).values()] if isinstance(value, type) else [value]
+                for function in found:
+                    if isinstance(function, FunctionType) and function.__module__ == name:
+                        hide_frame(function)
+
+
+def hide_frame(function: FunctionType) -> None:
+    """Neither it nor what it calls is captured."""
+    frames = torch._C._dynamo.eval_frame
+    skip = frames._FrameAction.SKIP
+    frames.set_code_exec_strategy(function.__code__, frames._FrameExecStrategy(skip, skip))
 
 
 def install() -> None:

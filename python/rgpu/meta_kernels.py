@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from types import CellType, FunctionType
 from typing import Any
 
-import torch
+from rgpu.compiling import hide_frame
 
 _ATTRIBUTE = "__dynamo_disable"
 
@@ -72,9 +72,5 @@ def _stand_in(function: Callable[..., Any], recursive: bool) -> None:
         setattr(function, _ATTRIBUTE, disabled)
         return disabled(*args, **kwargs)
 
-    # Once the compiler is loaded, its own frames must not be captured with the program's.
-    frames = torch._C._dynamo.eval_frame
-    skip = frames._FrameAction.SKIP
-    strategy = frames._FrameExecStrategy(skip, skip)
-    frames.set_code_exec_strategy(call.__code__, strategy)
+    hide_frame(call)
     setattr(function, _ATTRIBUTE, call)

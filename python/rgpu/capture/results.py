@@ -5,6 +5,7 @@ Threading: one graph is described by one thread at a time. Errors: none of its o
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -59,7 +60,7 @@ def describe(
 
 def _is_opaque(node: Any) -> bool:
     """Whether it is a result that has another geometry on some devices."""
-    if len(node.args) != 2 or not isinstance(node.args[1], int):
+    if node.target is not operator.getitem:
         return False
     parent = node.args[0]
     schema = getattr(getattr(parent, "target", None), "_schema", None)
