@@ -3,8 +3,8 @@
 // A graph defines values, numbered from 0: its inputs, in order, and then what each node returns,
 // in order (a list that an op returns counts as its items). A node's arguments are constants,
 // earlier values, and lists of both; so are sizes, which nodes like rgpu::int_mul compute from
-// integer inputs. A number where the schema has a tensor stands for a tensor of it, as in Python. A graph travels as the bytes of a storage (Command::kUpload) and not as a frame
-// of its own.
+// integer inputs. A number where the schema has a tensor stands for a tensor of it, as in Python. A
+// graph travels as the bytes of a storage (Command::kUpload) and not as a frame of its own.
 //
 // Threading: plain values.
 // Errors:    kInvalidArgument for what does not verify or breaks a rule; the message names the

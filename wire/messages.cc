@@ -73,7 +73,8 @@ bool is_result(ArgKind kind) {
 }
 
 Status check_value(const Arg& value) {
-  if (!is_result(value.kind)) return invalid("reply: a value is no bool, int, double, complex or string");
+  if (!is_result(value.kind))
+    return invalid("reply: a value is no bool, int, double, complex or string");
   return check_arg(value, 0);
 }
 
