@@ -18,6 +18,7 @@ from device_compile import (
 )
 from rgpu.capture import stored
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 # Their dtypes round more.
 _TOLERANCES = {
@@ -111,6 +112,22 @@ def test_dropout_draws_what_it_draws_without_a_compiler(compiler):
     reference, reference_state = dropout_steps(lambda m: m)
     assert_same(ours, reference)
     assert state == reference_state
+
+
+@pytest.mark.parametrize("compiler", ["eager", "inductor"])
+def test_checkpointed_dropout_is_drawn_once(compiler):
+    def gradients(compile_with):
+        torch.manual_seed(0)
+        layer = nn.Linear(8, 8).to(DEVICE)
+
+        def function(x):
+            return checkpoint(lambda t: F.dropout(layer(t), 0.5).relu(), x, use_reentrant=False)
+
+        result = compile_with(function)(torch.ones(4, 8, device=DEVICE))
+        result.sum().backward()
+        return [[result.detach().cpu(), layer.weight.grad.cpu()]]
+
+    assert_same(gradients(compiled(compiler=compiler)), gradients(lambda f: f))
 
 
 def test_random_functions_draw_what_they_draw_without_a_compiler():

@@ -8,6 +8,7 @@ Errors: ``ValueError`` for an option that does not exist; with ``fallback="error
 from __future__ import annotations
 
 import itertools
+import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -96,7 +97,10 @@ class _Capture:
         for node in joint.graph.nodes:
             # Drawn again, the numbers would be others.
             if isinstance(node.target, torch._ops.OpOverload) and is_random(node.target):
-                node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+                # Of several results, what is saved is each of them.
+                results = [user for user in node.users if user.target is operator.getitem]
+                for saved in (node, *results):
+                    saved.meta["recompute"] = CheckpointPolicy.MUST_SAVE
         is_compiled = self._options.compiler == "inductor"
         split = min_cut_rematerialization_partition if is_compiled else default_partition
         forward, backward = split(joint, *args, **kwargs)
