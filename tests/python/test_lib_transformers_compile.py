@@ -5,6 +5,7 @@ import rgpu
 import torch
 from device_compile import DEVICE, no_warnings
 from library_models import batch, make, to_device
+from test_device_waits import Counted
 
 STEPS = 20
 
@@ -15,13 +16,18 @@ def losses(name, device, compile_with):
     inputs = to_device(batch(name), device)
     run = compile_with(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-    found = []
-    for _ in range(STEPS):
+
+    def step():
         optimizer.zero_grad()
         loss = run(**inputs).loss
         loss.backward()
         optimizer.step()
-        found.append(loss.detach())
+        return loss.detach()
+
+    found = [step(), step()]  # Captures, and sends.
+    with Counted() as counted:
+        found += [step() for _ in range(STEPS - len(found))]
+    assert counted.waits == 0, rgpu.waits()
     return torch.stack(found).cpu()
 
 
