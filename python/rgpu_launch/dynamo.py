@@ -10,7 +10,7 @@ from typing import Any
 
 
 def backend(module: Any, example_inputs: Any, **options: Any) -> Callable[..., Any]:
-    """As ``torch.compile(backend=rgpu.compile_backend(**options))``."""
+    """As ``torch.compile(backend=rgpu.compile_backend(), options=…)``."""
     import rgpu
 
-    return rgpu.compile_backend(**options)(module, example_inputs)
+    return rgpu.compile_backend()(module, example_inputs, **options)

@@ -281,6 +281,21 @@ def test_the_default_backend_and_the_registered_name_are_ours():
     assert "rgpu" in torch._dynamo.list_backends()
 
 
+def test_options_of_torch_compile_reach_the_backend():
+    x = torch.ones(4, device=DEVICE)
+    backend = rgpu.compile_backend()
+    torch.compile(lambda t: t + 1, backend=backend, options={"compiler": "eager"})(x)
+    torch._dynamo.reset()
+    for options, text in [
+        ({"options": {"triton": True}}, "has no option triton"),
+        ({"options": {"fallback": "no"}}, "must be one of 'eager', 'error'"),
+        ({"mode": "max-autotune"}, "mode is 'max-autotune', but must be one of 'default'"),
+    ]:
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=text):
+            torch.compile(lambda t: t + 1, backend=backend, **options)(x)
+
+
 def test_an_option_that_does_not_exist_lists_those_that_do():
     for name, choice in [("compiler", "'inductor', 'eager'"), ("mode", "'default'"),
                          ("fallback", "'eager', 'error'")]:  # fmt: skip

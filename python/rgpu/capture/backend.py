@@ -11,7 +11,7 @@ import itertools
 import operator
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -71,10 +71,10 @@ class Backend:
         self.__name__ = "rgpu"
 
     def __call__(
-        self, module: GraphModule, example_inputs: Sequence[Any], **_ignored: Any
+        self, module: GraphModule, example_inputs: Sequence[Any], **extra: Any
     ) -> Callable[..., Any]:
-        """Compile one captured function."""
-        capture = _Capture(self._options, f"graph{next(_names)}")
+        """Compile one captured function. ``torch.compile`` passes on its mode= and options=."""
+        capture = _Capture(self._with(extra), f"graph{next(_names)}")
         return aot_autograd(
             fw_compiler=capture.forward,
             bw_compiler=capture.backward,
@@ -82,6 +82,16 @@ class Backend:
             partition_fn=capture.partition,
             keep_inference_input_mutations=True,
         )(module, example_inputs)
+
+    def _with(self, extra: dict[str, Any]) -> Options:
+        given = {**extra.pop("options", {}), **extra}
+        unknown = given.keys() - {field.name for field in fields(Options)}
+        if unknown:
+            raise ValueError(
+                f"torch.compile: the backend rgpu has no option {', '.join(sorted(unknown))}; "
+                "rgpu.compile_backend documents those that it has"
+            )
+        return replace(self._options, **given)
 
 
 class _Capture:
