@@ -71,7 +71,7 @@ def hide_frames() -> None:
                         hide_frame(function)
 
 
-def hide_frame(function: FunctionType) -> None:
+def hide_frame(function: Callable[..., Any]) -> None:
     """Neither it nor what it calls is captured."""
     frames = torch._C._dynamo.eval_frame
     skip = frames._FrameAction.SKIP

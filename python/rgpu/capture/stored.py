@@ -72,7 +72,7 @@ class StoredGraph:
         self.name = name
         self.order = next(_orders)
         self._translation = translation
-        self._graph = _C.StoredGraph(
+        self._graph: Any = _C.StoredGraph(
             translation.encoded,
             hashlib.sha256(translation.encoded).hexdigest(),
             mode,

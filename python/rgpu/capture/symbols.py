@@ -78,6 +78,14 @@ class IntegerNodes:
         )
 
 
+def _size(position: int, dimension: int) -> Callable[[Sequence[Any]], int]:
+    return lambda args: args[position].shape[dimension]
+
+
+def _stride(position: int, dimension: int) -> Callable[[Sequence[Any]], int]:
+    return lambda args: args[position].stride(dimension)
+
+
 class Symbols:
     """Where the values of symbols come from in a call: scalar inputs, or sizes of tensors."""
 
@@ -95,11 +103,11 @@ class Symbols:
         for i, size in enumerate(tensor.shape):
             expr = expression(size)
             if expr.is_Symbol:
-                self._sources.setdefault(expr, lambda args, i=i: args[position].shape[i])
+                self._sources.setdefault(expr, _size(position, i))
         for i, stride in enumerate(tensor.stride()):
             expr = expression(stride)
             if expr.is_Symbol:
-                self._sources.setdefault(expr, lambda args, i=i: args[position].stride(i))
+                self._sources.setdefault(expr, _stride(position, i))
 
     def covers(self, expr: sympy.Expr) -> bool:
         """Whether ``expr`` has a value in every call."""
