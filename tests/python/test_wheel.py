@@ -58,6 +58,7 @@ def check_wheel(wheel: Path, folder: Path) -> None:
         "_C",
         "rgpu-opserver",
         "rgpu-relay",
+        "_graph",
     ]
     for path in files:
         needed = set(tool.needed_libraries(path))
