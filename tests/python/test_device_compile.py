@@ -1,6 +1,7 @@
 """torch.compile for the device: graphs are sent once, and a call of one is one record."""
 
 import gc
+import math
 
 import pytest
 import rgpu
@@ -89,6 +90,18 @@ def test_sizes_are_computed_by_the_graph():
     for rows, columns in [(4, 6), (8, 2), (2, 10)]:
         x, y = torch.randn(rows, columns), torch.randn(16, 3)
         torch.testing.assert_close(run(x.to(DEVICE), y.to(DEVICE)).cpu(), function(x, y))
+
+
+def test_sizes_that_the_server_cannot_compute_come_with_the_call():
+    def function(x):
+        rows = math.ceil(x.shape[0] * 0.7)
+        return x[:rows] * 2 + x.new_ones(rows, 1) * abs(3 - x.shape[0])
+
+    run = torch.compile(function, backend=rgpu.compile_backend(**SHIPS), dynamic=True)
+    for rows in (4, 9, 6):
+        x = torch.randn(rows, 2)
+        torch.testing.assert_close(run(x.to(DEVICE)).cpu(), function(x))
+    assert graph_calls() == {"inference": 3}
 
 
 @pytest.mark.parametrize("name", ["linear_layers", "encoder_layer", "losses"])

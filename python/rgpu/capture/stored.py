@@ -21,7 +21,7 @@ import torch
 from rgpu import _C
 from rgpu.capture.nodes import to_server
 from rgpu.capture.results import describe
-from rgpu.capture.symbols import evaluate
+from rgpu.capture.symbols import number_of
 from rgpu.capture.translate import Translation
 
 COMPILES, UNCACHED = 1, 2  # Bits of a graph's mode.
@@ -88,7 +88,7 @@ class StoredGraph:
             and has_all
             and not (translation.host or translation.host_outputs)
         )
-        self._by_sizes: dict[Any, tuple[list[float], Any]] = {}
+        self._by_sizes: dict[Any, tuple[list[int | float], Any]] = {}
         self._is_watched = bool(mode & COMPILES)
         self._waits = wait and self._is_watched
         self._calls = 0
@@ -145,14 +145,14 @@ class StoredGraph:
             **self._graph.figures(),
         )
 
-    def _sized(self, args: list[Any]) -> tuple[list[float], Any]:
+    def _sized(self, args: list[Any]) -> tuple[list[int | float], Any]:
         translation = self._translation
         symbols = translation.symbols.values(args)
         scalars = tuple(a for a in args if not isinstance(a, torch.Tensor))
         key = (tuple(symbols.values()), scalars)
         found = self._by_sizes.get(key)
         if found is None:
-            extra = [float(evaluate(value, symbols)) for value in translation.extra_scalars]
+            extra = [number_of(value, symbols) for value in translation.extra_scalars]
             passed = _passed_through(translation, args)
             found = (extra, describe(translation, symbols, passed))
             if len(self._by_sizes) >= _RESULTS_MAX:

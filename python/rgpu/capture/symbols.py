@@ -59,6 +59,13 @@ class IntegerNodes:
         """``value`` of the graph is what ``expr`` is."""
         self._known.setdefault(expr, value)
 
+    def can_compute(self, expr: sympy.Expr) -> bool:
+        """Whether the server can: from what is defined, by its operators."""
+        if expr.is_Integer or expr in self._known:
+            return True
+        name = _FUNCTIONS.get(type(expr).__name__)
+        return bool(name) and all(self.can_compute(argument) for argument in expr.args)
+
     def value(self, expr: sympy.Expr) -> Any:
         """An int, or a value of the graph."""
         if expr.is_Integer:
@@ -126,3 +133,9 @@ def evaluate(value: Any, symbols: dict[sympy.Symbol, int]) -> int | float | bool
     if expr.is_Boolean or expr in (sympy.true, sympy.false):
         return bool(expr)
     return int(expr) if expr.is_Integer else float(expr)
+
+
+def number_of(value: Any, symbols: dict[sympy.Symbol, int]) -> int | float:
+    """A symbolic number in a call: an int for a ``SymInt``, else a float."""
+    number = evaluate(value, symbols)
+    return int(number) if isinstance(value, torch.SymInt) else float(number)

@@ -61,7 +61,7 @@ class Translation:
     arguments: list[int]
     constants: list[torch.Tensor]
     from_host: list[Node]
-    extra_scalars: list[Any]  # Symbolic floats.
+    extra_scalars: list[Any]  # Symbolic numbers that the client computes.
     placeholders: list[Node]
     inputs: dict[Node, int]  # Arguments that are tensors, and their numbers among the inputs.
     outputs: list[Any]  # FX nodes and Nones, as the graph returns them.
@@ -115,7 +115,7 @@ class Translator:
             self._divide(node)
         self._add_inputs()
         self._add_constants()
-        extra = self._add_floats()
+        extra = self._add_numbers()
         for node in self._nodes:
             if node.op == "call_function" and node not in self._host:
                 self._call(node)
@@ -252,8 +252,8 @@ class Translator:
                 self._from_host.append(node)
                 self._values[node] = _C.GraphValue(self._builder.add_input(_TENSOR))
 
-    def _add_floats(self) -> list[Any]:
-        """Symbolic floats are computed by the client, in every call."""
+    def _add_numbers(self) -> list[Any]:
+        """Symbolic floats, and integers that the server cannot compute, come with every call."""
         extra = []
         for node in self._nodes:
             if node.op != "call_function" or node in self._host:
@@ -262,16 +262,27 @@ class Translator:
                 continue
             for argument in node.all_input_nodes:
                 value = value_of(argument)
-                if not isinstance(value, torch.SymFloat):
-                    continue
-                expr = expression(value)
-                if expr in self._floats or expr.is_number:
-                    continue
-                if not self._symbols.covers(expr):
-                    raise Unshippable(f"the number {expr} depends on the values of tensors")
-                self._floats[expr] = _C.GraphValue(self._builder.add_input(_FLOAT))
-                extra.append(value)
+                if self._is_from_client(value):
+                    self._add_number(expression(value), is_float=isinstance(value, torch.SymFloat))
+                    extra.append(value)
         return extra
+
+    def _is_from_client(self, value: Any) -> bool:
+        if isinstance(value, torch.SymFloat):
+            expr = expression(value)
+            return not expr.is_number and expr not in self._floats
+        if not isinstance(value, torch.SymInt) or is_data_dependent(value):
+            return False
+        return not self._integers.can_compute(expression(value))
+
+    def _add_number(self, expr: Any, *, is_float: bool) -> None:
+        if not self._symbols.covers(expr):
+            raise Unshippable(f"the number {expr} depends on the values of tensors")
+        number = _C.GraphValue(self._builder.add_input(_FLOAT if is_float else _INTEGER))
+        if is_float:
+            self._floats[expr] = number
+        else:
+            self._integers.define(expr, number)
 
     def _is_static(self) -> bool:
         return not any(
