@@ -209,6 +209,35 @@ def test_two_forwards_before_two_backwards_and_accumulated_gradients():
     assert_same(case(DEVICE, compiled()), case("cpu", lambda m: m))
 
 
+def test_results_that_are_brought_to_the_cpu_are_waited_for():
+    def function(layer, x):
+        y = layer(x)
+        return y.relu(), y.detach().cpu().sum() + 1, y.mean().cpu()
+
+    def case(device, compile_with):
+        torch.manual_seed(0)
+        layer = nn.Linear(8, 8).to(device)
+        run = compile_with(function)
+        found = []
+        for x in batches(2):
+            y, total, mean = run(layer, x.to(device))
+            assert total.device.type == mean.device.type == "cpu"
+            (y.sum().cpu() + mean).backward()
+            found.append([y.detach().cpu(), total, mean.detach(), layer.weight.grad.cpu().clone()])
+        return found
+
+    with no_warnings():
+        assert_same(case(DEVICE, compiled()), case("cpu", lambda m: m))
+
+
+def test_a_tensor_that_goes_to_the_cpu_and_back_is_not_sent():
+    run = torch.compile(lambda x: x.sin().cpu().cos().to(DEVICE) + 1,
+                        backend=rgpu.compile_backend(compiler="eager"))  # fmt: skip
+    with pytest.warns(UserWarning, match="brings a tensor to the CPU and back"):
+        result = run(torch.ones(3, device=DEVICE))
+    torch.testing.assert_close(result.cpu(), torch.ones(3).sin().cos() + 1)
+
+
 def test_compiled_optimizer_step():
     def case(device, compile_with):
         torch.manual_seed(0)

@@ -2,7 +2,8 @@
 
 A compiled optimizer counts its steps on the CPU; a function may be given a mask or an index there.
 Nodes whose tensors are all on the CPU run here, before the record of the call; what they change in
-place is changed after it, because the record reads the values from before.
+place is changed after it, because the record reads the values from before. So does what depends on
+tensors that the graph brings to the CPU: the call then waits for them, as ``.cpu()`` does.
 
 Threading: calls may run side by side. Errors: what the operators raise.
 """
@@ -26,20 +27,37 @@ class HostPart:
     def __init__(self, folded: dict[Node, torch.Tensor]) -> None:
         self.inputs: dict[Node, int] = {}  # Arguments of the graph that are tensors of the CPU.
         self._folded = folded
+        self.downloads: dict[Node, Node] = {}  # Copies to the CPU, and what they copy.
         self._nodes: dict[Node, None] = {}
+        self._late: dict[Node, None] = {}  # These, and what depends on them.
         self._writes: dict[Node, None] = {}
 
     def __contains__(self, node: Node) -> bool:
-        return any(node in part for part in (self.inputs, self._nodes, self._writes, self._folded))
+        parts = (self.inputs, self._nodes, self._late, self._writes, self._folded)
+        return any(node in part for part in parts)
 
     def __bool__(self) -> bool:
-        return bool(self.inputs or self._nodes or self._writes)
+        return bool(self.inputs or self._nodes or self._late or self._writes)
 
     def add(self, node: Node) -> None:
         """In the order of the graph."""
         schema = getattr(node.target, "_schema", None)
         is_write = schema is not None and schema.is_mutable
-        (self._writes if is_write else self._nodes)[node] = None
+        if is_write:
+            self._writes[node] = None
+        elif self.is_late(node):
+            self._late[node] = None
+        else:
+            self._nodes[node] = None
+
+    def add_download(self, node: Node, source: Node) -> None:
+        """``node`` is a copy of ``source``, which the server computes."""
+        self.downloads[node] = source
+        self._late[node] = None
+
+    def is_late(self, node: Node) -> bool:
+        """Whether it is there only after the call."""
+        return node in self._late or any(a in self._late for a in node.all_input_nodes)
 
     def run(self, args: Sequence[Any], symbols: dict[sympy.Symbol, int]) -> dict[Node, Any]:
         """The values of all nodes in a call with ``args``."""
@@ -48,9 +66,9 @@ class HostPart:
             values[node] = self._call(node, values, symbols)
         return values
 
-    def write(self, values: dict[Node, Any], symbols: dict[sympy.Symbol, int]) -> None:
-        """Change the arguments as the graph does."""
-        for node in self._writes:
+    def finish(self, values: dict[Node, Any], symbols: dict[sympy.Symbol, int]) -> None:
+        """What comes after the call: ``values`` has what the server computed, too."""
+        for node in (*self._late, *self._writes):
             values[node] = self._call(node, values, symbols)
 
     def result(self, node: Node, values: dict[Node, Any]) -> torch.Tensor:

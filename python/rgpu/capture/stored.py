@@ -131,7 +131,9 @@ class StoredGraph:
         given += [to_server(values[node]) for node in translation.from_host]
         given += extra
         returned = self._graph.call(given, results)
-        translation.host.write(values, symbols)
+        for source in reversed(translation.host.downloads.values()):
+            values[source] = returned.pop()
+        translation.host.finish(values, symbols)
         for position, node in translation.host_outputs:
             returned[position] = translation.host.result(node, values)
         return returned

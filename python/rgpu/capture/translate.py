@@ -119,7 +119,8 @@ class Translator:
         for node in self._nodes:
             if node.op == "call_function" and node not in self._host:
                 self._call(node)
-        outputs = list(self._nodes[-1].args[0])
+        # What is brought to the CPU is returned as well, after what the graph returns.
+        outputs = [*self._nodes[-1].args[0], *self._host.downloads.values()]
         sent = self._add_outputs(outputs)
         written = [storage_key(value_of(node)) in self._written for node in self._inputs]
         return Translation(
@@ -160,6 +161,14 @@ class Translator:
                 self._host.add(node)
         elif node.op == "call_function" and node.all_input_nodes and self._is_constant(node):
             self._fold(node)  # Constants that are brought to the device.
+        elif self._is_download(node):
+            self._host.add_download(node, node.args[0])
+
+    def _is_download(self, node: Node) -> bool:
+        value = value_of(node)
+        if node.target is not torch.ops.aten._to_copy.default:
+            return False
+        return value.device.type == "cpu" and value_of(node.args[0]).device.type == "rgpu"
 
     def _attribute(self, node: Node) -> torch.Tensor:
         value = self._module
@@ -249,6 +258,8 @@ class Translator:
             if node.op != "call_function" or node not in self._host or node in self._folded:
                 continue
             if isinstance(value_of(node), torch.Tensor) and self._is_used_by_server(node):
+                if self._host.is_late(node):
+                    raise Unshippable("it brings a tensor to the CPU and back")
                 self._from_host.append(node)
                 self._values[node] = _C.GraphValue(self._builder.add_input(_TENSOR))
 
