@@ -117,19 +117,21 @@ GraphCompiler::~GraphCompiler() {
 std::shared_ptr<const Compilation> GraphCompiler::compile(CompileJob job) {
   std::string key = key_of(job);
   const std::lock_guard lock(mutex_);
-  std::shared_ptr<Compilation>& known = known_[key];
-  if (known != nullptr) return known;
-  known = std::make_shared<Compilation>();
+  std::erase_if(known_, [](const auto& entry) { return entry.second.expired(); });
+  std::weak_ptr<Compilation>& known = known_[key];
+  if (std::shared_ptr<Compilation> found = known.lock()) return found;
+  const auto compilation = std::make_shared<Compilation>();
+  known = compilation;
   if (!problem_.empty()) {
-    fail(*known, "the cache cannot be used: " + problem_);
+    fail(*compilation, "the cache cannot be used: " + problem_);
   } else if (queue_.size() == kQueueMax) {
-    fail(*known, "too many graphs wait for the compiler");
+    fail(*compilation, "too many graphs wait for the compiler");
   } else {
-    queue_.push_back({std::move(key), std::move(job), known});
+    queue_.push_back({std::move(key), std::move(job), compilation});
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     changed_.notify_all();
   }
-  return known;
+  return compilation;
 }
 
 void GraphCompiler::run() {
@@ -143,6 +145,7 @@ void GraphCompiler::run() {
     }
     Work work = std::move(queue_.front());
     queue_.pop_front();
+    if (work.compilation.use_count() == 1) continue;  // Its graph is gone.
     lock.unlock();
     carry_out(work, process);
     lock.lock();

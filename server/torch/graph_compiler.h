@@ -106,7 +106,8 @@ class GraphCompiler {
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Work> queue_;
-  std::unordered_map<std::string, std::shared_ptr<Compilation>> known_;  // By key, of this session.
+  // By key: those that some graph of the session uses, or that are under way.
+  std::unordered_map<std::string, std::weak_ptr<Compilation>> known_;
   std::atomic<bool> ends_{false};
   std::thread thread_;
 };
