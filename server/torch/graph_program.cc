@@ -50,7 +50,7 @@ constexpr auto kNotRandom =
     std::to_array<std::string_view>({"aten::_scaled_dot_product_flash_attention_for_cpu",
                                      "aten::_scaled_dot_product_flash_attention_for_cpu_backward"});
 
-// The client counts on the same (python/rgpu/capture/translate.py).
+// The client counts on the same (python/rgpu/capture/nodes.py).
 bool draws_numbers(std::string_view name, const c10::OperatorHandle& op) {
   const auto holds = [&](const auto& names) {
     return std::find(names.begin(), names.end(), name) != names.end();

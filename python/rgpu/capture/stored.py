@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 
 from rgpu import _C
@@ -121,8 +122,8 @@ class StoredGraph:
 
     def _call(self, args: list[Any]) -> list[Any]:
         translation = self._translation
-        symbols = {} if self._static is not None else translation.symbols.values(args)
-        extra, results = ([], self._static) if self._static is not None else self._sized(args)
+        symbols = translation.symbols.values(args)  # None where every call is like the first.
+        extra, results = ([], self._static) if self._static else self._sized(args, symbols)
         values = translation.host.run(args, symbols)
         given = [to_server(a) if isinstance(a, torch.Tensor) else a
                  for a in (args[position] for position in translation.arguments)]  # fmt: skip
@@ -147,9 +148,10 @@ class StoredGraph:
             **self._graph.figures(),
         )
 
-    def _sized(self, args: list[Any]) -> tuple[list[int | float], Any]:
+    def _sized(
+        self, args: list[Any], symbols: dict[sympy.Symbol, int]
+    ) -> tuple[list[int | float], Any]:
         translation = self._translation
-        symbols = translation.symbols.values(args)
         scalars = tuple(a for a in args if not isinstance(a, torch.Tensor))
         key = (tuple(symbols.values()), scalars)
         found = self._by_sizes.get(key)

@@ -17,11 +17,7 @@ from rgpu import _C
 
 
 class Unshippable(Exception):
-    """A captured graph that cannot be sent. ``reason`` names the operator, or what else it is."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+    """A captured graph that cannot be sent. The text names the operator, or what else it is."""
 
 
 def expression(value: Any) -> sympy.Expr:
@@ -31,14 +27,13 @@ def expression(value: Any) -> sympy.Expr:
     return sympy.sympify(value)
 
 
-# Functions of integers by what the wire calls them. A name and how many arguments it takes; those
-# that take two fold longer lists from the left.
+# Functions of integers by what the wire calls them, which takes two: longer lists are folded from
+# the left.
 _FUNCTIONS = {
     "Add": "rgpu::int_add",
     "Mul": "rgpu::int_mul",
     "FloorDiv": "rgpu::int_floordiv",
     "CleanDiv": "rgpu::int_floordiv",
-    "IntTrueDiv": "",
     "Mod": "rgpu::int_mod",
     "PythonMod": "rgpu::int_mod",
     "Max": "rgpu::int_max",
