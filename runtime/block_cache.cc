@@ -147,6 +147,12 @@ void BlockCache::unmap(Block* chain) noexcept {
   }
 }
 
+namespace {
+// At load, before there is a second thread: a child that is forked while another thread makes it
+// would wait for that thread for ever.
+[[maybe_unused]] const BlockCache& made_at_load = client_blocks();
+}  // namespace
+
 BlockCache& client_blocks() {
   static BlockCache* const blocks = [] {
     auto* const made = new BlockCache(size_t{256} << 20, /*huge_pages=*/true);

@@ -285,8 +285,8 @@ def test_a_terminal_is_asked_for_the_passphrase_and_its_ctrl_c_is_the_programs(s
     code = """
 import time, torch
 x = torch.ones(4, device="rgpu")
-print("sum", int(x.sum().item()), flush=True)
 try:
+    print("sum", int(x.sum().item()), flush=True)
     time.sleep(60)
 except KeyboardInterrupt:
     print("still", int((x * 2).sum().item()), flush=True)
