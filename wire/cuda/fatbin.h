@@ -2,7 +2,7 @@
 // registers before main.
 //
 // Threading: plain functions over the caller's bytes; any thread.
-// Lifetime:  an Image refers to the bytes it was read from and owns nothing.
+// Lifetime:  what is returned refers to the bytes given.
 // Errors:    kInvalidArgument names what is wrong with the bytes; none of them are trusted. Only
 //            images_at() and image_size_bytes() follow pointers, which must be the program's own.
 #pragma once
@@ -10,63 +10,18 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
-#include <string>
-#include <string_view>
 #include <vector>
 
+#include "wire/cuda/image.h"
 #include "wire/status.h"
 
 namespace rgpu::cuda {
 
-inline constexpr uint64_t kImageBytesMax = uint64_t{1} << 30;  // One image, unpacked.
-inline constexpr size_t kImagesMax = size_t{1} << 16;          // In one call of read_images().
-inline constexpr size_t kContainersMax = 4096;                 // Behind one wrapper.
-
-// The suffix of sm_90a and sm_100f: runs on that capability alone, or on its major version from
-// there on.
-enum class ArchVariant : uint8_t { kPlain, kSpecific, kFamily };
-
-struct Arch {
-  uint32_t capability = 0;  // 89 is 8.9, 100 is 10.0.
-  ArchVariant variant = ArchVariant::kPlain;
-
-  // Whether PTX for this runs on a device of that compute capability.
-  [[nodiscard]] bool runs_on(uint32_t device_capability) const noexcept;
-  // "90a"
-  [[nodiscard]] std::string to_string() const;
-  friend bool operator==(const Arch&, const Arch&) = default;
-};
-
-// "8.9" of 89.
-[[nodiscard]] std::string capability_text(uint32_t capability);
-
-enum class ImageKind : uint8_t {
-  kPtx = 1,
-  kCubin = 2,
-  kLtoIr = 8,    // Link-time optimisation's intermediate code: nothing here can read it.
-  kOther = 255,  // Listed, so that errors can say what there is.
-};
-enum class Packing : uint8_t { kRaw, kZstd, kLz4 };
-
-struct Image {
-  ImageKind kind = ImageKind::kOther;
-  Packing packing = Packing::kRaw;
-  Arch arch;
-  uint32_t container = 0;  // Which container of the input it stood in; a translation unit each.
-  uint64_t flags = 0;      // Of its header; 0 outside a container. Bit 1: compiled for debugging.
-  std::string_view name;   // The source file's, where the compiler noted it.
-  uint64_t unpacked_size_bytes = 0;
-  std::span<const std::byte> stored;
-};
+inline constexpr size_t kImagesMax = size_t{1} << 16;  // In one call of read_images().
+inline constexpr size_t kContainersMax = 4096;         // Behind one wrapper.
 
 // The images in containers (one or several, one after another), a PTX text or a cubin.
 [[nodiscard]] Result<std::vector<Image>> read_images(std::span<const std::byte> bytes);
-
-// The image as the compiler made it: a PTX text without NULs at its end, or a cubin.
-[[nodiscard]] Result<std::vector<std::byte>> unpack(const Image& image);
-// The same, without a copy where it is stored raw: `storage` is then left alone.
-[[nodiscard]] Result<std::span<const std::byte>> unpack(const Image& image,
-                                                        std::vector<std::byte>& storage);
 
 // How many bytes there are behind a pointer that comes without a length: a container's by its
 // header, a cubin's by its tables, a text's up to its NUL, which is not counted.
@@ -76,14 +31,5 @@ struct Image {
 // given: the above, or the wrapper struct, whose version 2 (-rdc) lists one container a translation
 // unit behind the linked one. Pieces without images are left out.
 [[nodiscard]] Result<std::vector<std::span<const std::byte>>> images_at(const void* image);
-
-// The newest PTX that the device can run; of equals the one with the fewest special features.
-struct PtxChoice {
-  size_t index = 0;  // In `images`.
-  Arch arch;
-};
-// The error lists what there is and says how to get what is needed.
-[[nodiscard]] Result<PtxChoice> choose_ptx(std::span<const Image> images,
-                                           uint32_t device_capability);
 
 }  // namespace rgpu::cuda

@@ -15,7 +15,7 @@
 #include <string_view>
 #include <vector>
 
-#include "wire/cuda/fatbin.h"
+#include "wire/cuda/image.h"
 #include "wire/status.h"
 
 namespace rgpu::cuda {
