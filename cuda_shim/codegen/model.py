@@ -85,6 +85,15 @@ class Model:
                     found[entry["name"]] = entry
         return found
 
+    @cached_property
+    def typedefs(self) -> dict[str, str]:
+        """The target of each typedef that is not a record's own name."""
+        return {
+            d["name"]: d["type"]
+            for d in self.cuda["declarations"]
+            if d["kind"] == "typedef" and d["type"].split()[-1] != d["name"]
+        }
+
 
 def hidden(name: str, text: str) -> Function:
     """A prototype written as `returns (type name, …)` in annotations.toml."""
