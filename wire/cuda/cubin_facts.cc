@@ -126,7 +126,8 @@ Status InfoReader::finish() {
 }
 
 bool is_kernel(const ElfSymbol& symbol) {
-  return symbol.type == ElfReader::kFunction && (symbol.other & kEntry) != 0 && symbol.section != 0;
+  return symbol.type == ElfReader::kFunction && (symbol.other & kEntry) != 0 &&
+         symbol.section != 0 && !symbol.name.empty();
 }
 
 std::optional<VariableSpace> space_of(std::string_view section) {

@@ -24,6 +24,10 @@ inline constexpr uint32_t kParameterBytesMax = 32764;  // CUDA's own, from 12.1 
 inline constexpr size_t kSymbolNameBytesMax = 65536;
 inline constexpr size_t kSymbolsMax = size_t{1} << 20;  // Kernels, and variables, of one image.
 
+// Sizes are those of the source, the same in all images of a kernel. Offsets are too, up to an
+// alignment of 16: beyond, a cubin counts from its constant bank's start, whose distance from the
+// first parameter differs between architectures. So arguments that were laid out by one image must
+// be passed on one by one where another one runs.
 struct KernelParameter {
   uint32_t offset_bytes = 0;
   uint32_t size_bytes = 0;
