@@ -203,6 +203,10 @@ struct Wrapper {
   const void* list = nullptr;
 };
 
+const void* address_of(std::span<const void* const> list) {
+  return static_cast<const void*>(list.data());
+}
+
 TEST(ImagesAt, TheFirstVersionPointsToOneContainer) {
   const std::vector<std::byte> bytes = fixture("default.fatbin");
   const char name[] = "not a list";
@@ -219,7 +223,7 @@ TEST(ImagesAt, TheSecondVersionListsOneContainerEach) {
   const std::vector<std::byte> a = fixture("part_a.fatbin");
   const std::vector<std::byte> b = fixture("part_b.fatbin");
   const std::array<const void*, 3> list{a.data(), b.data(), nullptr};
-  Wrapper wrapper{.version = 2, .data = linked.data(), .list = list.data()};
+  Wrapper wrapper{.version = 2, .data = linked.data(), .list = address_of(list)};
   auto pieces = images_at(&wrapper);
   ASSERT_TRUE(pieces) << pieces.error().message();
   ASSERT_EQ(pieces->size(), 2U) << "the linked one is empty";
@@ -256,7 +260,7 @@ TEST(ImagesAt, AWrapperThatIsWrongIsAnError) {
             "fatbinary: a wrapper, which has no size of its own");
   const std::vector<std::byte> bytes = fixture("part_a.fatbin");
   const std::vector<const void*> endless(kContainersMax + 1, bytes.data());
-  wrapper = {.version = 2, .data = bytes.data(), .list = endless.data()};
+  wrapper = {.version = 2, .data = bytes.data(), .list = address_of(endless)};
   EXPECT_EQ(images_at(&wrapper).error().message(), "fatbinary: more than 4096 containers");
   EXPECT_EQ(load<uint32_t>(std::as_bytes(std::span(&wrapper, 1)), 0), 0x466243B1U);
 }

@@ -10,7 +10,9 @@ namespace {
 using Parameters = std::vector<KernelParameter>;
 using Block = std::array<uint32_t, 3>;
 
-const std::string kHeader = ".version 7.8\n.target sm_80\n.address_size 64\n";
+std::string with_header(const std::string& statements) {
+  return ".version 7.8\n.target sm_80\n.address_size 64\n" + statements;
+}
 
 ImageFacts facts_of_text(const std::string& text) {
   Result<ImageFacts> facts = facts_of_ptx(text);
@@ -19,12 +21,12 @@ ImageFacts facts_of_text(const std::string& text) {
 }
 
 std::string error_of(const std::string& statements) {
-  const auto facts = facts_of_ptx(kHeader + statements);
+  const auto facts = facts_of_ptx(with_header(statements));
   return facts ? "" : facts.error().message();
 }
 
 KernelLayout kernel_of(const std::string& statements) {
-  const ImageFacts facts = facts_of_text(kHeader + statements);
+  const ImageFacts facts = facts_of_text(with_header(statements));
   EXPECT_EQ(facts.kernels.size(), 1U) << statements;
   return facts.kernels.empty() ? KernelLayout() : facts.kernels.front();
 }
@@ -34,7 +36,7 @@ Parameters parameters_of(const std::string& list) {
 }
 
 Variable variable_of(const std::string& statement) {
-  const ImageFacts facts = facts_of_text(kHeader + statement);
+  const ImageFacts facts = facts_of_text(with_header(statement));
   EXPECT_EQ(facts.variables.size(), 1U) << statement;
   return facts.variables.empty() ? Variable() : facts.variables.front();
 }
@@ -188,18 +190,17 @@ TEST(PtxKernels, KnowTheirBlocks) {
 }
 
 TEST(PtxKernels, WithoutABodyAreNone) {
-  EXPECT_TRUE(facts_of_text(kHeader + ".extern .entry k(.param .u32 a);").kernels.empty());
+  EXPECT_TRUE(facts_of_text(with_header(".extern .entry k(.param .u32 a);")).kernels.empty());
 }
 
 TEST(PtxKernels, BodiesAreSkippedWhateverTheyHold) {
-  const ImageFacts facts = facts_of_text(
-      kHeader +
+  const ImageFacts facts = facts_of_text(with_header(
       ".entry a() { { // } \n /* } */ .pragma \"}\"; } bra $x; {} }\n"
       ".func (.param .b32 r) f (.param .b32 p, .param .align 8 .b8 q[16]) .noreturn { ret; }\n"
       ".func .attribute(.unified(1, 2)) g () ;\n"
       ".section .debug_info { .b8 1, 2 .entry no() { } }\n"
       ".file 1 \"a.cu\", 12, 34\n.pragma \"x\";\n.alias f, a;\n"
-      ".visible .entry b(.param .u32 p) { ld.shared.u32 %r1, [p]; ret; }\n");
+      ".visible .entry b(.param .u32 p) { ld.shared.u32 %r1, [p]; ret; }\n"));
   ASSERT_EQ(facts.kernels.size(), 2U);
   EXPECT_EQ(facts.kernels[0].name, "a");
   EXPECT_EQ(facts.kernels[1].name, "b");
@@ -214,15 +215,14 @@ TEST(PtxShared, AddsUpWithAlignment) {
 }
 
 TEST(PtxShared, CountsTheModulesOwnWhereItIsNamed) {
-  const ImageFacts facts = facts_of_text(
-      kHeader +
+  const ImageFacts facts = facts_of_text(with_header(
       ".shared .align 4 .b8 used[100];\n.shared .align 4 .b8 other[1000];\n"
       ".extern .shared .align 16 .b8 dynamic[];\n"
       ".func deep() { mov.u32 %r1, used; ret; }\n"
       ".func loop() { call deep; call loop; ret; }\n"
       ".entry direct() { mov.u32 %r1, used; mov.u32 %r2, used; mov.u32 %r3, dynamic; ret; }\n"
       ".entry indirect() { .shared .u32 own; call loop; ret; }\n"
-      ".entry neither() { ret; }\n");
+      ".entry neither() { ret; }\n"));
   ASSERT_EQ(facts.kernels.size(), 3U);
   EXPECT_EQ(facts.kernels[0].static_shared_size_bytes, 100U);
   EXPECT_EQ(facts.kernels[1].static_shared_size_bytes, 104U);
@@ -246,9 +246,9 @@ TEST(PtxVariables, MayTakeTheirSizeFromTheirValues) {
 }
 
 TEST(PtxVariables, ExternOnesAreOfAnotherModule) {
-  const ImageFacts facts = facts_of_text(kHeader +
-                                         ".extern .global .u32 there;\n.global .u32 here, too;\n"
-                                         ".extern .const .b8 also[];\n.weak .global .u8 weak;\n");
+  const ImageFacts facts =
+      facts_of_text(with_header(".extern .global .u32 there;\n.global .u32 here, too;\n"
+                                ".extern .const .b8 also[];\n.weak .global .u8 weak;\n"));
   ASSERT_EQ(facts.variables.size(), 3U);
   EXPECT_EQ(facts.variables[0].name, "here");
   EXPECT_EQ(facts.variables[1].name, "too");
