@@ -68,6 +68,11 @@ struct ImageFacts {
 // Unpacks and reads either.
 [[nodiscard]] Result<ImageFacts> facts_of(const Image& image);
 
+// Of the one image among a container's that says most about what the device will run: the PTX of
+// choose_ptx(), else a cubin for its major version, else the first that can be read at all.
+[[nodiscard]] Result<ImageFacts> facts_for(std::span<const Image> images,
+                                           uint32_t device_capability);
+
 // The first lines alone: .version and .target. What is not PTX is an error.
 struct PtxHeader {
   uint32_t version = 0;

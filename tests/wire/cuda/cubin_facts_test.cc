@@ -150,6 +150,54 @@ TEST(Cubin, ParametersThatContradictThemselvesAreErrors) {
             "cubin: kernel add: a record beyond its section");
 }
 
+// A cubin of symbols alone, all with one name: what reading it may cost is bounded by its size.
+std::vector<std::byte> cubin_of_one_name(size_t symbols, size_t name_size) {
+  const size_t names_at = sizeof(Elf64_Ehdr);
+  const size_t symbols_at = names_at + name_size + 2;
+  const size_t sections_at = symbols_at + symbols * sizeof(Elf64_Sym);
+  std::vector<std::byte> bytes(sections_at + 3 * sizeof(Elf64_Shdr));
+  std::memset(bytes.data() + names_at + 1, 'n', name_size);
+  Elf64_Ehdr header{};
+  std::memcpy(header.e_ident, ELFMAG, SELFMAG);
+  header.e_ident[EI_CLASS] = ELFCLASS64;
+  header.e_ident[EI_DATA] = ELFDATA2LSB;
+  header.e_machine = 190;
+  header.e_shoff = sections_at;
+  header.e_shentsize = sizeof(Elf64_Shdr);
+  header.e_shnum = 3;
+  header.e_shstrndx = 1;
+  std::memcpy(bytes.data(), &header, sizeof header);
+  for (size_t i = 0; i < symbols; ++i) {
+    const Elf64_Sym symbol{.st_name = 1,
+                           .st_info = STT_FUNC,
+                           .st_other = 0x10,
+                           .st_shndx = 1,
+                           .st_value = 0,
+                           .st_size = 0};
+    std::memcpy(bytes.data() + symbols_at + i * sizeof symbol, &symbol, sizeof symbol);
+  }
+  Elf64_Shdr names{};
+  names.sh_type = SHT_STRTAB;
+  names.sh_offset = names_at;
+  names.sh_size = name_size + 2;
+  Elf64_Shdr table{};
+  table.sh_type = SHT_SYMTAB;
+  table.sh_link = 1;
+  table.sh_offset = symbols_at;
+  table.sh_size = symbols * sizeof(Elf64_Sym);
+  std::memcpy(bytes.data() + sections_at + sizeof names, &names, sizeof names);
+  std::memcpy(bytes.data() + sections_at + 2 * sizeof names, &table, sizeof table);
+  return bytes;
+}
+
+TEST(Cubin, NamesThatShareTheirBytesHaveABound) {
+  EXPECT_EQ(error_of(cubin_of_one_name(100, 100)), "");
+  EXPECT_EQ(error_of(cubin_of_one_name(1000, 60'000)), "cubin: more names than it has room for");
+  EXPECT_EQ(error_of(cubin_of_one_name(1, kSymbolNameBytesMax)), "");
+  EXPECT_EQ(error_of(cubin_of_one_name(1, kSymbolNameBytesMax + 1)),
+            "cubin: a name without an end within 65536 bytes");
+}
+
 TEST(Cubin, NoPrefixIsReadBeyondItsEnd) {
   const std::vector<std::byte> bytes = fixture("small_80.cubin");
   for (size_t size = 0; size < bytes.size(); ++size) {
