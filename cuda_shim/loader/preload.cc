@@ -53,7 +53,7 @@ int visit(dl_phdr_info* info, size_t, void* visited) {
   if (!file.is_valid() || !file.has_segments(info->dlpi_phdr, info->dlpi_phnum)) return 0;
   char program[4096] = {};
   if (is_program && ::readlink(kProgram, program, sizeof program - 1) < 0) return 0;
-  redirect({is_program ? program : path, info->dlpi_addr}, file, library_folder());
+  redirect({is_program ? program : path, info->dlpi_addr, is_program}, file, library_folder());
   return 0;
 }
 
@@ -61,7 +61,7 @@ void redirect_opened(const char* path, uint64_t bias) {
   if (is_system_library(path) || is_ours(path)) return;
   const MappedFile mapped(path);
   const ElfFile file(mapped.bytes());
-  if (file.is_valid()) redirect({path, bias}, file, library_folder());
+  if (file.is_valid()) redirect({path, bias, false}, file, library_folder());
 }
 
 __attribute__((constructor)) void redirect_loaded() {

@@ -147,8 +147,8 @@ void redirect(const LoadedObject& object, const ElfFile& file, const char* libra
   const int version = StaticRuntime::version(file);
   if (version == 0) return;
   const MappedFile library(LibraryPath(libraries, version).text());
+  if (library.bytes().empty() && !object.is_program) return;
   const MappedFile newest(LibraryPath(libraries, kNewestVersion).text());
-  // Without a library for that version the same functions say so when they are called.
   const StaticRuntime runtime(file,
                               ElfFile(library.bytes().empty() ? newest.bytes() : library.bytes()));
   const std::span<const Entry> entries = runtime.entries();

@@ -15,9 +15,12 @@ namespace rgpu::loader {
 struct LoadedObject {
   const char* name;  // For messages.
   uint64_t bias;     // What is added to the file's addresses.
+  bool is_program;   // Or a library.
 };
 
-// Nothing happens for an object without a static CUDA Runtime. `libraries` is the folder of ours.
+// Nothing happens for an object without a static CUDA Runtime, nor for a library whose runtime is
+// of a CUDA version that we have none for; a program's ends it then, with one line, when it is
+// called. `libraries` is the folder of ours.
 void redirect(const LoadedObject& object, const ElfFile& file, const char* libraries);
 
 }  // namespace rgpu::loader
