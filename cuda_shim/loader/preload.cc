@@ -7,19 +7,17 @@
 
 #include <dlfcn.h>
 #include <link.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstring>
 
 #include "cuda_shim/loader/hook.h"
+#include "cuda_shim/loader/program_file.h"
 #include "cuda_shim/loader/redirect.h"
 #include "cuda_shim/loader/resolver.h"
 
 namespace rgpu::loader {
 namespace {
-
-constexpr char kProgram[] = "/proc/self/exe";
 
 // Libraries of the system that every process has.
 bool is_system_library(const char* path) {
@@ -39,21 +37,25 @@ bool is_ours(const char* path) {
          std::strchr(path + length + 1, '/') == nullptr;
 }
 
+// Redirects `object`, if the file is the one that it was loaded from.
+void redirect_loaded_from(const char* path, const LoadedObject& object, const dl_phdr_info& info) {
+  const MappedFile mapped(path);
+  const ElfFile file(mapped.bytes());
+  if (file.is_valid() && file.has_segments(info.dlpi_phdr, info.dlpi_phnum)) {
+    redirect(object, file, library_folder());
+  }
+}
+
 int visit(dl_phdr_info* info, size_t, void* visited) {
   const bool is_program = !*static_cast<bool*>(visited);
   *static_cast<bool*>(visited) = true;
-  const char* path = is_program ? kProgram : info->dlpi_name;
-  if (!is_program &&
-      (std::strchr(path, '/') == nullptr || is_system_library(path) || is_ours(path))) {
-    return 0;
+  const char* path = info->dlpi_name;
+  if (is_program) {
+    const ProgramFile program(*info);
+    redirect_loaded_from(program.path(), {program.name(), info->dlpi_addr, true}, *info);
+  } else if (std::strchr(path, '/') != nullptr && !is_system_library(path) && !is_ours(path)) {
+    redirect_loaded_from(path, {path, info->dlpi_addr, false}, *info);
   }
-  const MappedFile mapped(path);
-  const ElfFile file(mapped.bytes());
-  // Not so for a program that was started through ld.so by name, or a file that was replaced.
-  if (!file.is_valid() || !file.has_segments(info->dlpi_phdr, info->dlpi_phnum)) return 0;
-  char program[4096] = {};
-  if (is_program && ::readlink(kProgram, program, sizeof program - 1) < 0) return 0;
-  redirect({is_program ? program : path, info->dlpi_addr, is_program}, file, library_folder());
   return 0;
 }
 

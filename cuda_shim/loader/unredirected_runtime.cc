@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "cuda_shim/loader/elf_file.h"
+#include "cuda_shim/loader/program_file.h"
 #include "cuda_shim/loader/resolver.h"
 #include "cuda_shim/loader/static_runtime.h"
 
@@ -57,8 +58,8 @@ int visit(dl_phdr_info* object, size_t, void* argument) {
   search.has_marker = has_marker(*object);
   if (!search.is_program) {
     std::snprintf(search.path, sizeof search.path, "%s", object->dlpi_name);
-  } else if (::readlink("/proc/self/exe", search.path, sizeof search.path - 1) < 0) {
-    search.path[0] = 0;
+  } else {
+    std::snprintf(search.path, sizeof search.path, "%s", ProgramFile(*object).name());
   }
   return 1;
 }
