@@ -28,6 +28,8 @@ _HEADERS = {
     "spdlog/spdlog.h": "libspdlog-dev",
     "CLI/CLI.hpp": "libcli11-dev",
     "xxhash.h": "libxxhash-dev",
+    "lz4.h": "liblz4-dev",
+    "zstd.h": "libzstd-dev",
     "gtest/gtest.h": "libgtest-dev",
     "gmock/gmock.h": "libgmock-dev",
     "benchmark/benchmark.h": "libbenchmark-dev",

@@ -1,0 +1,80 @@
+#include "cuda_shim/client/api_calls.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+namespace rgpu::cuda {
+namespace {
+
+struct ApiName {
+  const char* library;
+  const char* name;
+  uint64_t not_supported;
+};
+
+constexpr ApiName kNames[] = {
+#define RGPU_API(library, name, result) {library, name, result},
+#include "cuda_shim/generated/api_names.inc"
+#undef RGPU_API
+};
+constexpr uint32_t kSlots = sizeof(kNames) / sizeof(kNames[0]);
+
+}  // namespace
+}  // namespace rgpu::cuda
+
+extern "C" {
+__attribute__((visibility("default"))) uint64_t rgpu_api_calls[rgpu::cuda::kSlots] = {};
+}
+
+namespace rgpu::cuda {
+namespace {
+
+std::atomic<bool> g_named[kSlots] = {};
+
+uint64_t count_of(uint32_t slot) noexcept {
+  return std::atomic_ref<uint64_t>(rgpu_api_calls[slot]).load(std::memory_order_relaxed);
+}
+
+// RGPU_CUDA_CALL_LOG=path: the names called, a line each, appended in one write so that
+// processes that end together do not mix their lines.
+__attribute__((destructor)) void write_call_log() {
+  const char* path = std::getenv("RGPU_CUDA_CALL_LOG");
+  if (path == nullptr || *path == '\0') return;
+  std::string lines;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    if (count_of(slot) != 0) lines.append(kNames[slot].name).append("\n");
+  }
+  const int file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return;
+  [[maybe_unused]] const ssize_t written = write(file, lines.data(), lines.size());
+  close(file);
+}
+
+}  // namespace
+
+std::vector<ApiCall> api_calls() {
+  std::vector<ApiCall> calls;
+  for (uint32_t slot = 0; slot < kSlots; ++slot) {
+    if (const uint64_t count = count_of(slot); count != 0) {
+      calls.push_back({kNames[slot].library, kNames[slot].name, count});
+    }
+  }
+  return calls;
+}
+
+}  // namespace rgpu::cuda
+
+extern "C" __attribute__((visibility("default"))) uint64_t rgpu_not_supported(
+    uint32_t slot) noexcept {
+  using rgpu::cuda::kNames;
+  const auto& entry = kNames[slot];
+  if (!rgpu::cuda::g_named[slot].exchange(true, std::memory_order_relaxed)) {
+    std::fprintf(stderr, "rgpu: %s (%s) is not supported\n", entry.name, entry.library);
+  }
+  return entry.not_supported;
+}

@@ -1,0 +1,100 @@
+"""The committed model of the API, and the small file of exceptions to its pattern."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+LIBRARIES = ("libcuda", "libcudart", "libcublas", "libcublasLt", "libcudnn", "libnvidia-ml")
+
+
+@dataclass
+class Function:
+    """A prototype and what is known of the symbol."""
+
+    name: str
+    returns: str
+    params: list[tuple[str, str]]
+    header: str = ""
+    public: bool = False  # Declared under this very name to a program that includes the header.
+
+    @property
+    def is_runtime(self) -> bool:
+        """Whether it is one of the CUDA Runtime's."""
+        return self.name.startswith(("cuda", "__cuda"))
+
+    @property
+    def base(self) -> str | None:
+        """For a per-thread variant, the function that it is a variant of."""
+        match = re.fullmatch(r"(\w+)_(ptsz|ptds)", self.name)
+        return match[1] if match else None
+
+
+@dataclass
+class Model:
+    """api/*.json and annotations.toml."""
+
+    cuda: dict
+    libraries: dict[str, dict]
+    slots: list[tuple[str, str]]
+    annotations: dict
+    functions: dict[str, Function] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls) -> Model:
+        """Reads the files beside this one."""
+        api = FOLDER / "api"
+        cuda = json.loads((api / "cuda.json").read_text())
+        libraries = {n: json.loads((api / f"{n}.json").read_text()) for n in LIBRARIES
+                     if (api / f"{n}.json").exists()}
+        slots = [tuple(s) for s in json.loads((api / "slots.json").read_text())["slots"]]
+        annotations = tomllib.loads((FOLDER / "annotations.toml").read_text())
+        model = cls(cuda, libraries, slots, annotations)
+        for entry in cuda["functions"]:
+            model.add(Function(**{**entry, "params": [tuple(p) for p in entry["params"]]}))
+        for name, text in annotations["hidden"].items():
+            model.add(hidden(name, text))
+        return model
+
+    def add(self, function: Function) -> None:
+        """A symbol has one prototype."""
+        if function.name in self.functions:
+            raise SystemExit(f"generate: two prototypes for {function.name}")
+        self.functions[function.name] = function
+
+    @cached_property
+    def slot_of(self) -> dict[str, int]:
+        """The slot of a name in its first library: names are unique but for cuBLAS's."""
+        found: dict[str, int] = {}
+        for slot, (_, name) in enumerate(self.slots):
+            found.setdefault(name, slot)
+        return found
+
+    @cached_property
+    def types(self) -> dict[str, dict]:
+        """Every named declaration; a definition wins over a forward one."""
+        found: dict[str, dict] = {}
+        for entry in self.cuda["declarations"]:
+            if entry["name"] not in found or "fields" in entry or "values" in entry:
+                if not (entry["kind"] == "typedef" and entry["name"] in found):
+                    found[entry["name"]] = entry
+        return found
+
+
+def hidden(name: str, text: str) -> Function:
+    """A prototype written as `returns (type name, …)` in annotations.toml."""
+    match = re.fullmatch(r"(.+?)\s*\((.*)\)", text)
+    if not match:
+        raise SystemExit(f"generate: cannot read the prototype of {name}: {text}")
+    params = []
+    for part in filter(None, (p.strip() for p in match[2].split(","))):
+        declared = re.fullmatch(r"(.+?[ *])(\w+)", part)
+        if not declared:
+            raise SystemExit(f"generate: cannot read a parameter of {name}: {part}")
+        params.append((declared[2], declared[1].strip()))
+    return Function(name, match[1], params, "(none)")
