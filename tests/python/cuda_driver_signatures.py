@@ -16,8 +16,8 @@ class Location(ctypes.Structure):
 _FUNCTIONS = """
 -           cuCtxResetPersistingL2Cache cuCtxSynchronize
 Q           cuMemFree_v2
-i           cuCtxSetCacheConfig cuCtxSetSharedMemConfig cuDevicePrimaryCtxRelease_v2
-i           cuDevicePrimaryCtxReset_v2
+i           cuCtxSetCacheConfig cuCtxSetSharedMemConfig cuDeviceGraphMemTrim
+i           cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
 p           cuCtxDestroy_v2 cuCtxDetach cuCtxDisablePeerAccess cuCtxGetCacheConfig cuCtxGetCurrent
 p           cuCtxGetDevice cuCtxGetFlags cuCtxGetSharedMemConfig cuCtxPopCurrent_v2
 p           cuCtxPushCurrent_v2 cuCtxSetCurrent cuCtxSynchronize_v2 cuDeviceGetCount
@@ -42,14 +42,17 @@ pp          cuKernelGetName cuLibraryGetKernelCount cuLibraryGetModule cuMemGetI
 pp          cuMemHostGetFlags cuMemPoolCreate cuMemcpy2DAsync_v2 cuMemcpy3DAsync_v2
 pp          cuMemcpy3DPeerAsync cuModuleGetFunctionCount cuModuleLoad cuModuleLoadData
 pp          cuModuleLoadFatBinary cuStreamCopyAttributes cuStreamGetCtx cuStreamGetDevice
-pp          cuStreamGetFlags cuStreamGetId cuStreamGetPriority cuStreamIsCapturing
+pp          cuStreamGetFlags cuStreamGetGreenCtx cuStreamGetId cuStreamGetPriority
+pp          cuStreamIsCapturing
 pu          cuCtxAttach cuCtxEnablePeerAccess cuEventCreate cuFuncSetSharedSize cuParamSetSize
-pu          cuStreamCreate
+pu          cuStreamCreate cuUserObjectRelease cuUserObjectRetain
 QBQ         cuMemsetD8_v2
 QHQ         cuMemsetD16_v2
 QQQ         cuMemcpy cuMemcpyDtoD_v2
 QpQ         cuMemcpyHtoD_v2
 QuQ         cuMemsetD32_v2
+iip         cuDeviceGetGraphMemAttribute cuDeviceSetGraphMemAttribute
+ip?         cuDeviceGetDevResource
 ipp         cuDevicePrimaryCtxGetState
 pQQ         cuMemcpyDtoH_v2
 pQp         cuMemAllocAsync
@@ -62,6 +65,7 @@ pii         cuLaunchGrid
 pip         cuFuncGetAttribute cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemSetMemPool
 pip         cuStreamGetAttribute cuStreamSetAttribute
 piu         cuParamSeti
+pp?         cuCtxGetDevResource
 ppQ         cuMemGetAddressRange_v2 cuMemPoolSetAccess
 ppi         cuDeviceComputeCapability cuMemGetDefaultMemPool cuMemGetMemPool
 ppp         cuEventElapsedTime_v2 cuLaunchHostFunc cuLibraryGetKernel cuLibraryGetUnifiedFunction
@@ -73,11 +77,13 @@ puu         cuLaunchCooperativeKernelMultiDevice
 QBQp        cuMemsetD8Async
 QHQp        cuMemsetD16Async
 QQQp        cuMemcpyAsync cuMemcpyDtoDAsync_v2
-QpQp        cuMemcpyHtoDAsync_v2
+QpQp        cuMemcpy3DBatchAsync_v2 cuMemcpyHtoDAsync_v2
 QuQp        cuMemsetD32Async
 iipi        cuKernelSetAttribute
 pQQp        cuMemcpyDtoHAsync_v2
+pQQu        cuStreamWriteValue64_v2
 pQpp        cuFuncGetParamInfo cuKernelGetParamInfo cuMemAllocFromPoolAsync
+pQuu        cuStreamWriteValue32_v2
 piii        cuDeviceGetP2PAttribute cuFuncSetBlockShape
 piip        cuLaunchGridAsync
 pipi        cuKernelGetAttribute
@@ -86,7 +92,7 @@ ppiQ        cuOccupancyMaxActiveBlocksPerMultiprocessor
 ppii        cuOccupancyAvailableDynamicSMemPerBlock
 pppp        cuLaunchKernelEx cuLibraryGetGlobal cuLibraryGetManaged cuModuleGetGlobal_v2
 pppu        cuStreamAddCallback
-ppui        cuCtxCreate_v4
+ppui        cuCtxCreate_v4 cuDeviceGetHostAtomicCapabilities
 uppQ        cuPointerGetAttributes
 uppp        cuLinkCreate_v2
 QQBQQ       cuMemsetD2D8_v2
@@ -96,6 +102,7 @@ QpQpQ       cuMemcpyPeer
 ppQQu       cuMemAllocPitch_v2
 ppiQp       cuGetProcAddress_v2
 ppiQu       cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags
+pppuu       cuUserObjectCreate
 ppupp       cuModuleLoadDataEx
 QQBQQp      cuMemsetD2D8Async
 QQHQQp      cuMemsetD2D16Async

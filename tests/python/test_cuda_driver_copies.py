@@ -363,3 +363,48 @@ def test_a_batch_of_copies_is_made():
     )
     cu.cuStreamSynchronize(stream)
     assert download(b, i32, 4) == [3, 4, 9, 0]
+
+
+class Operand(ctypes.Structure):
+    """CUmemcpy3DOperand of an address."""
+
+    _fields_ = [
+        ("type", i32),
+        ("address", u64),
+        ("row", u64),
+        ("rows", u64),
+        ("hint", i32 * 2),
+    ]
+
+
+class Operation(ctypes.Structure):
+    """CUDA_MEMCPY3D_BATCH_OP."""
+
+    _fields_ = [
+        ("source", Operand),
+        ("target", Operand),
+        ("extent", u64 * 3),
+        ("order", i32),
+        ("flags", i32),
+    ]
+
+
+@in_process
+def test_a_batch_of_boxes_is_copied():
+    start()
+    stream = cu.cuStreamCreate(pointer, 0)
+    a, b = upload((u8 * 64)(*range(64))), upload((u8 * 64)())
+    host = (u8 * 4)(91, 92, 93, 94)
+    # Rows of 8 bytes, layers of 2 rows: 3 bytes of 2 rows of 2 layers; and 4 bytes of the host's.
+    box = Operation(Operand(1, a, 8, 2), Operand(1, b, 8, 2), (u64 * 3)(3, 2, 2), 1)
+    line = Operation(Operand(1, ctypes.addressof(host)), Operand(1, b + 40), (u64 * 3)(4, 1, 1), 1)
+    both = (Operation * 2)(box, line)
+    cu.cuMemcpy3DBatchAsync_v2(2, both, 0, stream)
+    cu.cuStreamSynchronize(stream)
+    expected = [0] * 64
+    for row in range(4):
+        expected[8 * row : 8 * row + 3] = range(8 * row, 8 * row + 3)
+    expected[40:44] = [91, 92, 93, 94]
+    assert download(b, u8, 64) == expected
+    narrow = Operation(Operand(1, a, 2, 2), Operand(1, b, 8, 2), (u64 * 3)(3, 2, 2), 1)
+    refused(Code.INVALID_VALUE, cu.cuMemcpy3DBatchAsync_v2, 1, ctypes.byref(narrow), 0, stream)

@@ -193,3 +193,54 @@ def test_older_names_of_functions_work():
     assert cu.cuCtxGetCurrent(pointer) == context
     bind("cuCtxDestroy", cu.library.cuCtxDestroy, "p")(context)
     assert cu.cuCtxGetCurrent(pointer) is None
+
+
+class Resource(ctypes.Structure):
+    """CUdevResource of multiprocessors."""
+
+    _fields_ = [
+        ("type", i32),
+        ("padding", ctypes.c_uint8 * 92),
+        ("count", i32),
+        ("rest", ctypes.c_uint8 * 44),
+    ]
+
+
+@in_process
+def test_a_device_offers_its_multiprocessors():
+    context = start()
+    processors = cu.cuDeviceGetAttribute(i32, 16, 0)
+    for resource in (
+        cu.cuDeviceGetDevResource(0, Resource, 1),
+        cu.cuCtxGetDevResource(context, Resource, 1),
+    ):
+        assert (resource.type, resource.count) == (1, processors)
+    refused(914, cu.cuDeviceGetDevResource, 0, Resource, 0)
+    refused(Code.INVALID_DEVICE, cu.cuDeviceGetDevResource, 9, Resource, 1)
+    refused(Code.INVALID_CONTEXT, cu.cuCtxGetDevResource, 0x1234, Resource, 1)
+
+
+@in_process
+def test_host_memory_has_no_atomics_of_the_device():
+    cu.cuInit(0)
+    assert cu.cuDeviceGetAttribute(i32, 86, 0) == 0
+    wanted = (i32 * 3)(0, 4, 12)
+    assert list(cu.cuDeviceGetHostAtomicCapabilities(i32 * 3, wanted, 3, 0)) == [0, 0, 0]
+    refused(Code.INVALID_VALUE, cu.cuDeviceGetHostAtomicCapabilities, i32 * 3, None, 3, 0)
+    refused(Code.INVALID_VALUE, cu.cuDeviceGetHostAtomicCapabilities, i32 * 1, (i32 * 1)(99), 1, 0)
+
+
+@in_process
+def test_user_objects_are_counted():
+    cu.cuInit(0)
+    destroyed = []
+    destroy = ctypes.CFUNCTYPE(None, pointer)(destroyed.append)
+    made = cu.cuUserObjectCreate(pointer, 0x55, ctypes.cast(destroy, pointer), 1, 1)
+    cu.cuUserObjectRetain(made, 2)
+    cu.cuUserObjectRelease(made, 2)
+    refused(Code.INVALID_VALUE, cu.cuUserObjectRelease, made, 5)
+    assert destroyed == []
+    cu.cuUserObjectRelease(made, 1)
+    assert destroyed == [0x55]
+    refused(Code.INVALID_VALUE, cu.cuUserObjectRelease, made, 1)
+    refused(Code.INVALID_VALUE, cu.cuUserObjectCreate, pointer, None, None, 1, 1)

@@ -83,7 +83,6 @@ def test_a_kernel_has_a_function_in_the_current_context():
     assert cu.cuKernelGetFunction(pointer, found) == in_primary
     cu.cuCtxCreate_v4(pointer, None, 0, 0)
     in_other = cu.cuKernelGetFunction(pointer, found)
-    assert in_other != in_primary
     assert adds(in_other)
 
 

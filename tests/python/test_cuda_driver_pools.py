@@ -175,3 +175,15 @@ def test_a_device_may_use_its_own_pool():
     refused(Code.INVALID_VALUE, cu.cuMemPoolSetAccess, pool, ctypes.byref(nothing), 1)
     elsewhere = Access(Location(1, 99), 3)
     refused(Code.INVALID_DEVICE, cu.cuMemPoolSetAccess, pool, ctypes.byref(elsewhere), 1)
+
+
+@in_process
+def test_graphs_hold_no_memory():
+    cu.cuInit(0)
+    assert [cu.cuDeviceGetGraphMemAttribute(0, number, u64) for number in range(4)] == [0] * 4
+    cu.cuDeviceGraphMemTrim(0)
+    zero = u64(0)
+    cu.cuDeviceSetGraphMemAttribute(0, 1, ctypes.byref(zero))
+    refused(Code.INVALID_VALUE, cu.cuDeviceSetGraphMemAttribute, 0, 0, ctypes.byref(zero))
+    refused(Code.INVALID_VALUE, cu.cuDeviceGetGraphMemAttribute, 0, 9, u64)
+    refused(Code.INVALID_DEVICE, cu.cuDeviceGraphMemTrim, 9)

@@ -392,3 +392,27 @@ def test_events_order_devices():
     held.let_go()
     cu.cuStreamSynchronize(second)
     cu.cuEventQuery(event)
+
+
+@in_process
+def test_values_are_written_in_stream_order():
+    start()
+    made = stream(NON_BLOCKING)
+    a = upload(ints(1, 2, 3, 4))
+    held = Held(made)
+    cu.cuStreamWriteValue32_v2(made, a, 77, 0)
+    cu.cuStreamWriteValue64_v2(made, a + 8, (5 << 32) + 6, 1)
+    refused(Code.NOT_READY, cu.cuStreamQuery, made)
+    held.let_go()
+    cu.cuStreamSynchronize(made)
+    assert download(a, i32, 4) == [77, 2, 6, 5]
+    refused(Code.INVALID_VALUE, cu.cuStreamWriteValue32_v2, made, a + 2, 1, 0)
+    refused(Code.INVALID_VALUE, cu.cuStreamWriteValue64_v2, made, a + 4, 1, 0)
+    refused(Code.INVALID_VALUE, cu.cuStreamWriteValue32_v2, made, 0x10, 1, 0)
+
+
+@in_process
+def test_a_stream_is_of_no_green_context():
+    start()
+    assert cu.cuStreamGetGreenCtx(stream(), pointer) is None
+    refused(Code.INVALID_VALUE, cu.cuStreamGetGreenCtx, stream(), None)

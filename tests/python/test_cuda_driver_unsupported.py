@@ -9,6 +9,7 @@ import os
 
 from cuda_driver import (
     Code,
+    bind,
     cu,
     download,
     function,
@@ -17,6 +18,8 @@ from cuda_driver import (
     ints,
     launch,
     load,
+    pointer,
+    refused,
     run_child,
     start,
     u64,
@@ -25,6 +28,7 @@ from cuda_driver import (
 
 # A function that becomes supported leaves this list and gets a test of what it does.
 _NAMES = """
+cuDeviceGetTexture1DLinearMaxWidth cuDeviceGetP2PAtomicCapabilities
 cuDeviceGetLuid cuDeviceGetNvSciSyncAttributes cuFlushGPUDirectRDMAWrites
 cuDeviceRegisterAsyncNotification cuDeviceUnregisterAsyncNotification
 cuIpcGetEventHandle cuIpcOpenEventHandle cuIpcGetMemHandle cuIpcOpenMemHandle_v2
@@ -46,7 +50,7 @@ cuMipmappedArrayGetSparseProperties cuArrayGetMemoryRequirements
 cuMipmappedArrayGetMemoryRequirements cuArrayGetPlane cuArrayDestroy cuArray3DCreate_v2
 cuArray3DGetDescriptor_v2 cuMipmappedArrayCreate cuMipmappedArrayGetLevel
 cuMipmappedArrayDestroy cuMemcpyDtoA_v2 cuMemcpyAtoD_v2 cuMemcpyHtoA_v2 cuMemcpyAtoH_v2
-cuMemcpyAtoA_v2 cuMemcpyHtoAAsync_v2 cuMemcpyAtoHAsync_v2 cuMemcpy3DBatchAsync_v2
+cuMemcpyAtoA_v2 cuMemcpyHtoAAsync_v2 cuMemcpyAtoHAsync_v2
 cuModuleGetTexRef cuModuleGetSurfRef cuTexRefSetArray cuTexRefSetMipmappedArray
 cuTexRefSetAddress_v2 cuTexRefSetAddress2D_v3 cuTexRefSetFormat cuTexRefSetAddressMode
 cuTexRefSetFilterMode cuTexRefSetMipmapFilterMode cuTexRefSetMipmapLevelBias
@@ -61,7 +65,7 @@ cuSurfObjectGetResourceDesc
 cuImportExternalMemory cuExternalMemoryGetMappedBuffer cuExternalMemoryGetMappedMipmappedArray
 cuDestroyExternalMemory cuImportExternalSemaphore cuSignalExternalSemaphoresAsync
 cuWaitExternalSemaphoresAsync cuDestroyExternalSemaphore
-cuStreamWaitValue32_v2 cuStreamWaitValue64_v2 cuStreamWriteValue32_v2 cuStreamWriteValue64_v2
+cuStreamWaitValue32_v2 cuStreamWaitValue64_v2
 cuStreamBatchMemOp_v2
 cuStreamBeginCapture_v2 cuStreamBeginCaptureToGraph cuStreamEndCapture
 cuStreamUpdateCaptureDependencies_v2
@@ -77,8 +81,8 @@ cuGraphExternalSemaphoresSignalNodeSetParams cuGraphAddExternalSemaphoresWaitNod
 cuGraphExternalSemaphoresWaitNodeGetParams cuGraphExternalSemaphoresWaitNodeSetParams
 cuGraphAddBatchMemOpNode cuGraphBatchMemOpNodeGetParams cuGraphBatchMemOpNodeSetParams
 cuGraphExecBatchMemOpNodeSetParams cuGraphAddMemAllocNode cuGraphMemAllocNodeGetParams
-cuGraphAddMemFreeNode cuGraphMemFreeNodeGetParams cuDeviceGraphMemTrim
-cuDeviceGetGraphMemAttribute cuDeviceSetGraphMemAttribute cuGraphClone cuGraphNodeFindInClone
+cuGraphAddMemFreeNode cuGraphMemFreeNodeGetParams
+cuGraphClone cuGraphNodeFindInClone
 cuGraphNodeGetType cuGraphGetNodes cuGraphGetRootNodes cuGraphGetEdges_v2
 cuGraphNodeGetDependencies_v2 cuGraphNodeGetDependentNodes_v2 cuGraphAddDependencies_v2
 cuGraphRemoveDependencies_v2 cuGraphDestroyNode cuGraphInstantiateWithFlags
@@ -89,7 +93,7 @@ cuGraphExecEventWaitNodeSetEvent cuGraphExecExternalSemaphoresSignalNodeSetParam
 cuGraphExecExternalSemaphoresWaitNodeSetParams cuGraphNodeSetEnabled cuGraphNodeGetEnabled
 cuGraphUpload cuGraphLaunch cuGraphExecDestroy cuGraphDestroy cuGraphExecUpdate_v2
 cuGraphKernelNodeCopyAttributes cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute
-cuGraphDebugDotPrint cuUserObjectCreate cuUserObjectRetain cuUserObjectRelease
+cuGraphDebugDotPrint
 cuGraphRetainUserObject cuGraphReleaseUserObject cuGraphAddNode_v2 cuGraphNodeSetParams
 cuGraphExecNodeSetParams cuGraphConditionalHandleCreate
 cuOccupancyMaxPotentialClusterSize cuOccupancyMaxActiveClusters
@@ -100,9 +104,9 @@ cuGraphicsResourceGetMappedMipmappedArray cuGraphicsResourceGetMappedPointer_v2
 cuGraphicsResourceSetMapFlags_v2 cuGraphicsMapResources cuGraphicsUnmapResources
 cuCoredumpGetAttribute cuCoredumpGetAttributeGlobal cuCoredumpSetAttribute
 cuCoredumpSetAttributeGlobal
-cuGreenCtxCreate cuGreenCtxDestroy cuCtxFromGreenCtx cuDeviceGetDevResource cuCtxGetDevResource
+cuGreenCtxCreate cuGreenCtxDestroy cuCtxFromGreenCtx
 cuGreenCtxGetDevResource cuDevSmResourceSplitByCount cuDevResourceGenerateDesc
-cuGreenCtxRecordEvent cuGreenCtxWaitEvent cuStreamGetGreenCtx cuGreenCtxStreamCreate
+cuGreenCtxRecordEvent cuGreenCtxWaitEvent cuGreenCtxStreamCreate
 cuGreenCtxGetId
 cuLogsRegisterCallback cuLogsUnregisterCallback cuLogsCurrent cuLogsDumpToFile
 cuLogsDumpToMemory
@@ -133,6 +137,17 @@ def test_what_is_not_supported_says_so_and_breaks_nothing():
     launch(function(load(), "add_to_each"), 1, 3, u64(kept), i32(3), i32(1))
     cu.cuCtxSynchronize()
     assert download(kept, i32, 3) == [2, 3, 4]
+
+
+@in_process_with(**APART)
+def test_pinned_memory_has_no_address_on_the_device():
+    """As CU_DEVICE_ATTRIBUTE_CAN_MAP_HOST_MEMORY says."""
+    start()
+    assert cu.cuDeviceGetAttribute(i32, 19, 0) == 0
+    pinned = cu.cuMemHostAlloc(pointer, 64, 0)
+    get = bind("cuMemHostGetDevicePointer", cu.library.cuMemHostGetDevicePointer_v2, "ppu")
+    refused(Code.NOT_SUPPORTED, get, pointer, pinned, 0)
+    assert download(upload(ints(1)), i32, 1) == [1]
 
 
 def test_each_is_named_once():

@@ -91,18 +91,24 @@ def test_what_is_known_here_is_not_asked_there():
     kernel = function(module, "static_shared")
     a = upload(ints(1))
     stream = cu.cuStreamCreate(pointer, 0)
+
+    def ask():
+        cu.cuDeviceGetAttribute(i32, 10, 0)
+        cu.cuDeviceTotalMem_v2(u64, 0)
+        cu.cuFuncGetAttribute(i32, 1, kernel)
+        cu.cuFuncGetParamInfo(kernel, 0, u64, u64)
+        cu.cuModuleGetGlobal_v2(u64, u64, module, b"counters")
+        cu.cuPointerGetAttribute(i32, 9, a)
+        cu.cuMemGetAddressRange_v2(u64, u64, a)
+        cu.cuStreamGetPriority(stream, i32)
+        cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(i32, kernel, 64, 0)
+        cu.cuCtxGetLimit(u64, 0)
+
+    with Counted(at_most=2):  # The kernel's attributes and the variable's address, once each.
+        ask()
     with Counted(waits=0):
         for _ in range(100):
-            cu.cuDeviceGetAttribute(i32, 10, 0)
-            cu.cuDeviceTotalMem_v2(u64, 0)
-            cu.cuFuncGetAttribute(i32, 1, kernel)
-            cu.cuFuncGetParamInfo(kernel, 0, u64, u64)
-            cu.cuModuleGetGlobal_v2(u64, u64, module, b"counters")
-            cu.cuPointerGetAttribute(i32, 9, a)
-            cu.cuMemGetAddressRange_v2(u64, u64, a)
-            cu.cuStreamGetPriority(stream, i32)
-            cu.cuOccupancyMaxActiveBlocksPerMultiprocessor(i32, kernel, 64, 0)
-            cu.cuCtxGetLimit(u64, 0)
+            ask()
 
 
 @in_process
