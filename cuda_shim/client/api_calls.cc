@@ -17,6 +17,8 @@ struct ApiName {
   uint64_t not_supported;
 };
 
+constexpr uint64_t kTextResult = ~uint64_t{0};  // The function returns a text.
+
 constexpr ApiName kNames[] = {
 #define RGPU_API(library, name, result) {library, name, result},
 #include "cuda_shim/generated/api_names.inc"
@@ -76,5 +78,7 @@ rgpu_not_supported(uint32_t slot) noexcept {
   if (!rgpu::cuda::g_named[slot].exchange(true, std::memory_order_relaxed)) {
     std::fprintf(stderr, "rgpu: %s (%s) is not supported\n", entry.name, entry.library);
   }
+  static constexpr char kText[] = "not supported by rgpu";
+  if (entry.not_supported == rgpu::cuda::kTextResult) return reinterpret_cast<uintptr_t>(kText);
   return entry.not_supported;
 }

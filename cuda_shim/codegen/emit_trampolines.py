@@ -139,12 +139,19 @@ def version_script(model: Model, library: str) -> str:
     return f"{head}{node}{{\n  global:\n{names}  local: *;\n}};\n"
 
 
+def unsupported_result(model: Model, library: str, name: str) -> str:
+    """What a function returns that is not implemented: a code, a text, or zero."""
+    returns = model.returns(library, name)
+    if returns is None or returns.endswith(("_t", "CUresult")) and returns != "size_t":
+        return str(NOT_SUPPORTED[library])
+    return "kTextResult" if returns == "const char *" else "0"
+
+
 def names_table(model: Model) -> str:
     """api_names.inc: RGPU_API(library, name, result) for each slot, in order."""
     lines = [preamble(model), "// RGPU_API(library, name, result when not implemented), by slot.\n"]
-    results = model.annotations.get("result", {})
     for library, name in model.slots:
-        result = results.get(name, NOT_SUPPORTED[library])
+        result = unsupported_result(model, library, name)
         lines.append(f'RGPU_API("{library}", "{name}", {result})\n')
     return "".join(lines)
 

@@ -13,6 +13,8 @@ import argparse
 import sys
 from pathlib import Path
 
+import emit_forwards
+import emit_tables
 import emit_trampolines
 import emit_types
 from model import Model
@@ -26,8 +28,11 @@ def outputs(model: Model) -> dict[str, str]:
         "cuda_types.h": emit_types.types_header(model),
         "cuda_api.h": emit_types.api_header(model),
         "layout_checks.inc": emit_types.layout_checks(model),
+        "runtime_forwards.cc": emit_forwards.runtime_forwards(model),
+        "per_thread_variants.cc": emit_forwards.per_thread(model),
     }
     files.update(emit_trampolines.outputs(model))
+    files.update(emit_tables.outputs(model))
     return files
 
 

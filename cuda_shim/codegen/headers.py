@@ -20,8 +20,10 @@ MEMORY_FILE = "rgpu_model.cc"
 FOREIGN = {
     "stdlib.h": "",
     "string.h": "",
-    "stdio.h": "",
+    "stdio.h": "typedef struct _IO_FILE FILE;\n",
     "limits.h": "",
+    "math.h": "",
+    "assert.h": "",
     "stddef.h": "typedef __SIZE_TYPE__ size_t;\n#undef NULL\n#define NULL 0\n",
     "stdint.h": "#include <stddef.h>\n"
     + "".join(
@@ -237,7 +239,9 @@ def read_macros(
     broken = {
         names[(d.location.line - 1 - offset) // 2]
         for d in unit.diagnostics
-        if d.severity >= cindex.Diagnostic.Error and d.location.line > offset
+        if d.severity >= cindex.Diagnostic.Error
+        and d.location.file.name == "rgpu_macros.c"
+        and d.location.line > offset
     }
     values: dict[str, int] = {}
     types: dict[str, str] = {}

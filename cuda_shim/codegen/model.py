@@ -67,13 +67,24 @@ class Model:
             raise SystemExit(f"generate: two prototypes for {function.name}")
         self.functions[function.name] = function
 
+    def returns(self, library: str, name: str) -> str | None:
+        """The type that an export returns; None where no header declares it."""
+        if name in self.functions:
+            return self.functions[name].returns
+        return self.library_returns.get(name)
+
+    @cached_property
+    def library_returns(self) -> dict[str, str]:
+        """The types that the exports of the other libraries return."""
+        entries = [*self.cuda["interop"]]
+        for library in self.libraries.values():
+            entries += library.get("functions", [])
+        return {entry["name"]: entry["returns"] for entry in entries}
+
     @cached_property
     def slot_of(self) -> dict[str, int]:
-        """The slot of a name in its first library: names are unique but for cuBLAS's."""
-        found: dict[str, int] = {}
-        for slot, (_, name) in enumerate(self.slots):
-            found.setdefault(name, slot)
-        return found
+        """The slot of a name; no two libraries export the same one."""
+        return {name: slot for slot, (_, name) in enumerate(self.slots)}
 
     @cached_property
     def types(self) -> dict[str, dict]:
@@ -84,6 +95,15 @@ class Model:
                 if not (entry["kind"] == "typedef" and entry["name"] in found):
                     found[entry["name"]] = entry
         return found
+
+    @cached_property
+    def typedefs(self) -> dict[str, str]:
+        """The target of each typedef that is not a record's own name."""
+        return {
+            d["name"]: d["type"]
+            for d in self.cuda["declarations"]
+            if d["kind"] == "typedef" and d["type"].split()[-1] != d["name"]
+        }
 
 
 def hidden(name: str, text: str) -> Function:

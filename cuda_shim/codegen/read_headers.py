@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import headers
+import read_libraries
 
 PACKAGES = (
     "nvidia-cuda-runtime==13.0.96",
@@ -28,7 +29,7 @@ PACKAGES = (
     "nvidia-cudnn-cu13==9.13.1.26",
 )
 API = Path(__file__).parent / "api"
-LIBRARIES = ("libcuda", "libcudart", "libcublas", "libcublasLt", "libcudnn", "libnvidia-ml")
+LIBRARIES = ("libcuda", "libcudart", *(entry.name for entry in read_libraries.LIBRARIES))
 INTERNAL = "-D__CUDA_API_VERSION_INTERNAL"  # Declares every version and per-thread variant.
 TYPE_HEADERS = {
     *("cuda.h", "driver_types.h", "cuda_runtime_api.h", "surface_types.h", "texture_types.h"),
@@ -190,6 +191,13 @@ def main() -> None:
     include = [root / "include"]
     if arguments.only != "libraries":
         read_cuda(root, include)
+    if arguments.only != "cuda":
+        include.append(arguments.packages / "nvidia" / "cudnn" / "include")
+        for library in read_libraries.LIBRARIES:
+            write(
+                library.name,
+                read_libraries.read_library(library, arguments.packages, include, exports),
+            )
     number_slots()
 
 
