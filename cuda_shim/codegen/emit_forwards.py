@@ -1,4 +1,4 @@
-"""runtime_forwards.cc and per_thread_variants.cc: functions that are another function with other arguments.
+"""runtime_forwards.cc and per_thread_variants.cc: functions that are another with other arguments.
 
 Both refer to what they call by weak references: a function that is not implemented is named and
 refused as its own trampoline would. A forward is itself weak, so that one written by hand wins.
@@ -25,7 +25,8 @@ def needs(model: Model, function: Function, callee: str) -> str:
     """The check that opens a body; `callee` may be missing."""
     slot = model.slot_of[function.name]
     code = "latch(cudaErrorNotSupported)" if function.is_runtime else "CUDA_ERROR_NOT_SUPPORTED"
-    return f"  if ({callee} == nullptr) {{\n    rgpu_not_supported({slot});\n    return {code};\n  }}\n"
+    refuse = f"    rgpu_not_supported({slot});\n    return {code};\n"
+    return f"  if ({callee} == nullptr) {{\n{refuse}  }}\n"
 
 
 def definition(function: Function) -> str:
@@ -99,9 +100,10 @@ def asynchronous(model: Model, base: Function) -> Function | None:
     ]
     for candidate in candidates:
         found = model.functions.get(candidate or "")
-        if found and [t for _, t in found.params[:-1]] == [t for _, t in base.params]:
-            if found.params[-1][1] in STREAMS:
-                return found
+        if found is None or found.params[-1][1] not in STREAMS:
+            continue
+        if [t for _, t in found.params[:-1]] == [t for _, t in base.params]:
+            return found
     return None
 
 

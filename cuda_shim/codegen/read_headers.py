@@ -15,6 +15,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import headers
 import read_libraries
@@ -52,7 +53,7 @@ def includes(names: Iterable[str]) -> str:
     return "".join(f"#include <{n}>\n" for n in names)
 
 
-def write(name: str, content: dict) -> None:
+def write(name: str, content: dict[str, Any]) -> None:
     """One entry a line, so that an upgrade's diff can be read."""
     lines = []
     for key, value in content.items():
@@ -80,7 +81,7 @@ def exports(library: Path) -> tuple[str, list[str]]:
     return node, sorted(names)
 
 
-def read_core(include: list[Path]) -> tuple[dict, list[dict]]:
+def read_core(include: list[Path]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """cuda.json's content, and the functions of cuda.h and its driver-side neighbours."""
     unit = headers.parse(CORE, include, ["-std=c++17", INTERNAL])
     facts = headers.Reader(TYPE_HEADERS).read(unit)
@@ -100,7 +101,7 @@ def read_core(include: list[Path]) -> tuple[dict, list[dict]]:
     return content, facts.functions
 
 
-def reachable(facts: headers.Facts) -> list[dict]:
+def reachable(facts: headers.Facts) -> list[dict[str, Any]]:
     """The declarations without the vector types that nothing else names."""
     names = set()
     for entry in [*facts.functions, *facts.declarations]:
@@ -115,10 +116,10 @@ def reachable(facts: headers.Facts) -> list[dict]:
     ]
 
 
-def read_interop(include: list[Path], names: Iterable[str]) -> list[dict]:
+def read_interop(include: list[Path], names: Iterable[str]) -> list[dict[str, Any]]:
     """The functions of the graphics headers; their types stay out of the model."""
     interop = ["-std=c++17", INTERNAL, "-D__CUDA_RUNTIME_H__"]  # That one needs C++ headers.
-    found: list[dict] = []
+    found: list[dict[str, Any]] = []
     for name in names:
         unit = headers.parse(includes([*BEFORE_INTEROP, name]), include, interop)
         found += headers.Reader({name}).read(unit).functions
@@ -138,12 +139,12 @@ def read_typedefs(include: list[Path]) -> list[tuple[str, int, str]]:
     return sorted(found)
 
 
-def proc_addresses(typedefs: list[tuple[str, int, str]], symbols: set[str]) -> list[list]:
+def proc_addresses(typedefs: list[tuple[str, int, str]], symbols: set[str]) -> list[list[Any]]:
     """[name, version, variant, symbol]: the N-th version of a name is its N-th symbol.
 
     The symbols of a name are name, name_v2, name_v3…, with the variant's suffix.
     """
-    rows: list[list] = []
+    rows: list[list[Any]] = []
     for key in sorted({(n, v) for n, _, v in typedefs}):
         name, variant = key
         suffix = f"_{variant}" if variant else ""
@@ -164,7 +165,7 @@ def asked_by_static_cudart(archive: Path) -> set[str]:
     return {f.decode() for f in found}
 
 
-def runtime_errors(library: Path, declarations: list[dict]) -> list[list]:
+def runtime_errors(library: Path, declarations: list[dict[str, Any]]) -> list[list[Any]]:
     """[value, name, text] of each cudaError, as the vendor's library says them."""
     cudart = ctypes.CDLL(str(library))
     for function in (cudart.cudaGetErrorName, cudart.cudaGetErrorString):
@@ -225,7 +226,7 @@ def read_cuda(root: Path, include: list[Path]) -> None:
     typedefs = read_typedefs(include)
     content["unknown_driver_names"] = sorted(asked - names - {t[0] for t in typedefs})
     names |= asked | {t[0] for t in typedefs}
-    content["interop"] = [f for f in interop + read_interop(include, RUNTIME_INTEROP)]
+    content["interop"] = interop + read_interop(include, RUNTIME_INTEROP)
     content["proc_addresses"] = proc_addresses(typedefs, names)
     content["errors"] = runtime_errors(runtime_library, content["declarations"])
     write("cuda", content)
