@@ -71,8 +71,8 @@ std::vector<ApiCall> api_calls() {
 
 }  // namespace rgpu::cuda
 
-extern "C" __attribute__((visibility("default"))) uint64_t rgpu_not_supported(
-    uint32_t slot) noexcept {
+extern "C" __attribute__((visibility("default"))) uint64_t
+rgpu_not_supported(uint32_t slot) noexcept {
   using rgpu::cuda::kNames;
   const auto& entry = kNames[slot];
   if (!rgpu::cuda::g_named[slot].exchange(true, std::memory_order_relaxed)) {

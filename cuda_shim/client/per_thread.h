@@ -27,7 +27,7 @@ template <typename Flags>
 template <typename Record>
 class PerThreadConfig {
  public:
-  PerThreadConfig(Record* config, CUstream std::remove_const_t<Record>::*stream) noexcept
+  PerThreadConfig(Record* config, CUstream std::remove_const_t<Record>::* stream) noexcept
       : config_(config), stream_(stream) {
     if (config_ == nullptr) return;
     copy_ = *config_;
@@ -47,7 +47,7 @@ class PerThreadConfig {
 
  private:
   Record* config_;
-  CUstream std::remove_const_t<Record>::*stream_;
+  CUstream std::remove_const_t<Record>::* stream_;
   std::remove_const_t<Record> copy_{};
 };
 

@@ -104,10 +104,10 @@ def describe_field(cursor: cindex.Cursor, record: cindex.Type) -> dict[str, Any]
     return entry
 
 
-def alignment(cursor: cindex.Cursor) -> int | None:
-    """The alignment that a declaration asks for, if it asks."""
-    asks = any(c.kind == CursorKind.ALIGNED_ATTR for c in cursor.get_children())
-    return cursor.type.get_align() if asks else None
+def alignment(kind: cindex.Type) -> int | None:
+    """A record's alignment where it is more than its members need: alignas somewhere in it."""
+    members = [f.type.get_align() for f in kind.get_fields()]
+    return kind.get_align() if kind.get_align() > max(members, default=1) else None
 
 
 def describe_record(cursor: cindex.Cursor) -> dict[str, Any]:
@@ -116,7 +116,7 @@ def describe_record(cursor: cindex.Cursor) -> dict[str, Any]:
     entry["name"] = "" if is_unnamed(cursor) else cursor.spelling
     if not cursor.is_definition():
         return entry
-    if asked := alignment(cursor):
+    if asked := alignment(cursor.type):
         entry["align"] = asked
     entry["size"] = cursor.type.get_size()
     entry["fields"] = [describe_field(f, cursor.type) for f in cursor.type.get_fields()]

@@ -158,6 +158,30 @@ def proc_addresses(typedefs: list[tuple[str, int, str]], symbols: set[str]) -> l
     return rows
 
 
+def check_against_cupti(include: list[Path], functions: list[dict[str, Any]]) -> int:
+    """Compares the prototypes with CUPTI's records of parameters; how many were compared."""
+    known = {f["name"]: f["params"] for f in functions}
+    compared = 0
+    for name in ("generated_cuda_meta.h", "generated_cuda_runtime_api_meta.h"):
+        unit = headers.parse(includes([*BEFORE_INTEROP, name]), include, ["-std=c++17", INTERNAL])
+        for entry in headers.Reader({name}).read(unit).declarations:
+            function = re.sub(r"_params_st$|_params$", "", entry["name"])
+            function = re.sub(r"_v\d+$", "", function) if function.startswith("cuda") else function
+            if entry["kind"] != "struct" or function not in known or "fields" not in entry:
+                continue
+            theirs = [(f["name"], f["type"]) for f in entry["fields"]]
+            ours = [(n, decayed(t)) for n, t in known[function]]
+            if theirs and [t for _, t in theirs] != [t for _, t in ours]:
+                raise SystemExit(f"read_headers: {function}: {ours}, but CUPTI has {theirs}")
+            compared += 1
+    return compared
+
+
+def decayed(kind: str) -> str:
+    """A parameter's type as a member's: arrays are pointers."""
+    return re.sub(r"\s*\[\d*\]$", " *", kind)
+
+
 def asked_by_static_cudart(archive: Path) -> set[str]:
     """The driver's functions that a static CUDA Runtime asks for by name."""
     data = archive.read_bytes()
@@ -229,6 +253,8 @@ def read_cuda(root: Path, include: list[Path]) -> None:
     content["interop"] = interop + read_interop(include, RUNTIME_INTEROP)
     content["proc_addresses"] = proc_addresses(typedefs, names)
     content["errors"] = runtime_errors(runtime_library, content["declarations"])
+    if (include[0] / "generated_cuda_meta.h").exists():
+        print(f"read_headers: {check_against_cupti(include, functions)} prototypes as in CUPTI's")
     write("cuda", content)
     node, runtime_names = exports(runtime_library)
     write("libcuda", {"soname": "libcuda.so.1", "node": "", "exports": sorted(names)})
