@@ -32,6 +32,7 @@ def outputs(model: Model) -> dict[str, str]:
         "cuda_api.h": emit_types.api_header(model),
         "layout_checks.inc": emit_types.layout_checks(model),
         "runtime_forwards.cc": emit_forwards.runtime_forwards(model),
+        "older_versions.cc": emit_forwards.older_versions(model),
         "per_thread_variants.cc": emit_forwards.per_thread(model),
     }
     files.update(emit_trampolines.outputs(model))
