@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -129,3 +130,13 @@ def test_the_model_holds_no_text_of_the_headers():
         text = path.read_text()
         for comment in ("/*", "\\\\param", "Copyright", "\\\\return", "/**<"):
             assert comment not in text, f"{path.name} holds {comment}"
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="needs clang, which has every target")
+@pytest.mark.parametrize("target", ["x86_64-linux-gnu", "aarch64-linux-gnu"])
+def test_the_trampolines_assemble_for_both_processors(target, tmp_path):
+    for name in (*LIBRARIES, "driver_entries"):
+        source = ROOT / "cuda_shim" / "generated" / f"{name}.S"
+        output = tmp_path / f"{name}.o"
+        subprocess.run(["clang", f"--target={target}", "-c", source, "-o", output], check=True)
+        assert output.stat().st_size > 0
