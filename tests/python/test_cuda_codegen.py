@@ -140,3 +140,27 @@ def test_the_trampolines_assemble_for_both_processors(target, tmp_path):
         output = tmp_path / f"{name}.o"
         subprocess.run(["clang", f"--target={target}", "-c", source, "-o", output], check=True)
         assert output.stat().st_size > 0
+
+
+def test_a_generated_function_is_implemented_only_if_what_it_calls_is():
+    program = f"""
+import sys
+sys.path.insert(0, {str(CODEGEN)!r})
+import coverage, model
+defined = dict.fromkeys(("cuInit", "cuEventRecord", "cuEventRecord_ptsz", "cuStreamQuery_ptsz"), "T")
+defined |= dict.fromkeys(("cudaEventRecord", "cudaEventQuery", "cuEventDestroy"), "W")
+called = {{"cudaEventRecord", "cudaEventQuery", "cuInit"}}
+found = coverage.Coverage(model.Model.load(), called, defined)
+for name in ("cuInit", "cudaEventRecord", "cudaEventQuery", "cuEventRecord_ptsz",
+             "cuStreamQuery_ptsz", "cuEventDestroy", "cuCtxCreate_v4"):
+    print(name, found.state(name) or "no")
+"""
+    assert run_python(program).stdout.splitlines() == [
+        "cuInit tested",
+        "cudaEventRecord tested",
+        "cudaEventQuery no",  # Called, but refused: cuEventQuery is missing.
+        "cuEventRecord_ptsz implemented",
+        "cuStreamQuery_ptsz no",
+        "cuEventDestroy no",
+        "cuCtxCreate_v4 no",
+    ]
