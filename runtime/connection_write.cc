@@ -147,6 +147,7 @@ asio::awaitable<error_code> Connection::send_hello() {
   wire::Hello hello;
   hello.protocol_version = wire::kProtocolVersion;
   hello.client_version = options.client_version;
+  hello.cuda = core_->options.cuda;
   hello.torch_version = options.torch_version;
   const std::vector<std::byte> body = wire::encode(hello);
   const auto preamble = wire::to_bytes(wire::Preamble{});

@@ -33,6 +33,7 @@ struct SessionOptions {
   int socket = -1;  // A connected stream socket to use instead; the session closes it.
   std::string client_version;
   std::string torch_version;
+  std::optional<wire::CudaHello> cuda;  // A session of CUDA calls instead of ops.
   std::string flush_policy = "adaptive";
   std::shared_ptr<FlushPolicy> policy;  // Instead of the named one; for this session alone.
   std::string record_path;              // Records the session into this file (recorder.h), whatever

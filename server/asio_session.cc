@@ -230,6 +230,7 @@ void AsioSession::send_hello_reply(const Status& verdict) {
   reply.session_id.assign(id_.begin(), id_.end());
   reply.device_type = engine_->info().device_type;
   reply.devices = engine_->info().devices;
+  reply.cuda = engine_->info().cuda;
   hello_reply_ = make_frame(wire::FrameKind::kHelloReply, 0, wire::encode(reply));
   outgoing_.set();
 }
@@ -246,9 +247,9 @@ asio::awaitable<Status> AsioSession::handshake() {
   const Result<wire::Hello> hello = wire::decode_hello(body->bytes());
   if (!hello) co_return hello.error();
   Status status = check_hello(*hello);
+  if (status.ok()) status = engine_->greet(*hello);
   send_hello_reply(status);
   refused_ = !status.ok();
-  if (status.ok()) engine_->greet(*hello);
   co_return status;
 }
 

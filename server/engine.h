@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -63,14 +64,16 @@ struct EngineInfo {
   std::string torch_version;
   std::string device_type;
   std::vector<wire::DeviceInfo> devices;
+  std::optional<wire::CudaInfo> cuda;
 };
 
 class Engine {
  public:
   virtual ~Engine() = default;
+  // After greet().
   [[nodiscard]] virtual const EngineInfo& info() const noexcept = 0;
-  // Once, before the first batch. Network thread.
-  virtual void greet(const wire::Hello& hello) = 0;
+  // Once, before the first batch. Network thread. An error refuses the session.
+  [[nodiscard]] virtual Status greet(const wire::Hello& hello) = 0;
   // kExhausted when there is no memory.
   [[nodiscard]] virtual Result<Segment> allocate_segment(uint64_t size_bytes) = 0;
   // In session order. Returns when the batch is decoded, and executed or queued for its streams.

@@ -9,9 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "server/cuda/make_cuda_engine.h"
 #include "server/listener.h"
 #include "server/options.h"
+#include "server/session_engine.h"
+#ifdef RGPU_TORCH
 #include "server/torch/torch_engine.h"
+#endif
 #include "wire/frame.h"
 
 namespace {
@@ -20,6 +24,49 @@ void exit_with_parent() {
   const pid_t parent = getppid();
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) std::exit(EXIT_SUCCESS);
+}
+
+// PyTorch's part. A build without it serves CUDA programs alone.
+struct Ops {
+  rgpu::server::EngineFactory make_engine;
+  std::string device = "none";
+  std::string torch_version = "none";
+};
+
+#ifdef RGPU_TORCH
+rgpu::Result<Ops> prepare_ops(const rgpu::server::Options& options) {
+  using namespace rgpu::server;
+  TorchEngineOptions engine_options{options.device,
+                                    options.devices,
+                                    options.threads,
+                                    options.memory_limit_bytes,
+                                    options.graph_cache == "none" ? "" : options.graph_cache,
+                                    options.graph_cache_size_bytes,
+                                    options.compiler};
+  const rgpu::Result<std::string> device = resolve_device_type(engine_options);
+  if (!device) return device.error();
+  engine_options.device = *device;
+  return Ops{[engine_options](const EngineContext& context) {
+               return make_torch_engine(engine_options, context);
+             },
+             *device, torch_version()};
+}
+#else
+rgpu::Result<Ops> prepare_ops(const rgpu::server::Options&) { return Ops{}; }
+#endif
+
+rgpu::server::EngineFactory cuda_engines(const rgpu::server::Options& options) {
+  using namespace rgpu::server;
+  if (options.cuda == "none") return {};
+  const CudaEngineOptions engine_options{options.cuda,
+                                         options.cuda_devices,
+                                         options.cuda_capability,
+                                         options.cuda_memory_bytes,
+                                         options.threads,
+                                         options.cuda_launch_delay_us};
+  return [engine_options](const EngineContext& context) {
+    return make_cuda_engine(engine_options, context);
+  };
 }
 
 }  // namespace
@@ -34,27 +81,20 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(options.log_level));
   spdlog::set_pattern("%Y-%m-%d %H:%M:%S.%e %L [%P] %v");
 
-  TorchEngineOptions engine_options{options.device,
-                                    options.devices,
-                                    options.threads,
-                                    options.memory_limit_bytes,
-                                    options.graph_cache == "none" ? "" : options.graph_cache,
-                                    options.graph_cache_size_bytes,
-                                    options.compiler};
-  const rgpu::Result<std::string> device = resolve_device_type(engine_options);
-  if (!device) {
-    spdlog::error("{}", device.error().message());
+  const rgpu::Result<Ops> ops = prepare_ops(options);
+  if (!ops) {
+    spdlog::error("{}", ops.error().message());
     return EXIT_FAILURE;
   }
-  engine_options.device = *device;
   const rgpu::Result<IoChoice> io = choose_io(options.io);
   if (!io) {
     spdlog::error("{}", io.error().message());
     return EXIT_FAILURE;
   }
-  const auto listener = std::make_shared<Listener>(
-      options, *io,
-      [engine_options](const auto& context) { return make_torch_engine(engine_options, context); });
+  const EngineFactories factories{ops->make_engine, cuda_engines(options)};
+  const auto listener = std::make_shared<Listener>(options, *io, [factories](const auto& context) {
+    return make_session_engine(factories, context);
+  });
   const rgpu::Status opened = listener->open();
   if (!opened.ok()) {
     spdlog::error("{}", opened.message());
@@ -62,8 +102,8 @@ int main(int argc, char** argv) {
   }
   // rgpu-run reads this line, also of servers of other versions: only ever add to its end.
   std::printf("rgpu-opserver listening on %s:%u (device %s, PyTorch %s, rgpu %s, protocol %u)\n",
-              options.bind_address.c_str(), listener->port(), device->c_str(), torch_version(),
-              RGPU_VERSION, rgpu::wire::kProtocolVersion);
+              options.bind_address.c_str(), listener->port(), ops->device.c_str(),
+              ops->torch_version.c_str(), RGPU_VERSION, rgpu::wire::kProtocolVersion);
   std::fflush(stdout);
   listener->run();
   return EXIT_SUCCESS;

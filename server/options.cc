@@ -42,8 +42,35 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   app.add_option("--compiler", options.compiler,
                  "Python that has the rgpu package, to compile graphs with; without it they are "
                  "interpreted. The installed rgpu-opserver gives its own");
-  app.add_option("--threads", options.threads, "ATen threads of each session; 0: one per core")
+  app.add_option("--threads", options.threads,
+                 "ATen threads of each session, or threads of an emulated GPU; 0: one per core")
       ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  app.add_option("--cuda", options.cuda,
+                 "What runs CUDA programs. driver: this machine's GPU; emulated: its CPU; auto: a "
+                 "GPU if there is one; null: takes everything and does nothing; none: refuse them")
+      ->check(CLI::IsMember({"auto", "driver", "emulated", "null", "none"}))
+      ->capture_default_str();
+  std::string capability = "8.9";
+  app.add_option("--cuda-arch", capability, "Compute capability of an emulated GPU")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const bool valid =
+                (text.size() == 3 && text[1] == '.') || (text.size() == 4 && text[2] == '.');
+            return valid ? std::string() : "not MAJOR.MINOR: " + text;
+          },
+          "MAJOR.MINOR"))
+      ->capture_default_str();
+  app.add_option("--cuda-devices", options.cuda_devices, "How many GPUs are emulated")
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
+  app.add_option("--cuda-memory", options.cuda_memory_bytes,
+                 "Memory of each emulated GPU: bytes, or with a unit; 0: half of the machine's")
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/false))
+      ->capture_default_str();
+  app.add_option("--cuda-launch-delay", options.cuda_launch_delay_us,
+                 "Microseconds that an emulated GPU waits before each kernel, for measurements")
+      ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
   app.add_option("--bind", options.bind_address,
                  "Address to listen on. Anything but loopback lets ANYONE who reaches it run ops")
@@ -67,6 +94,10 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
       "End when standard input does; for one started over ssh, whose input the channel is");
   try {
     app.parse(argc, argv);
+    const size_t dot = capability.find('.');
+    options.cuda_capability =
+        static_cast<uint32_t>(std::atoi(capability.substr(0, dot).c_str()) * 10 +
+                              std::atoi(capability.c_str() + dot + 1));
     parsed.run = true;
   } catch (const CLI::ParseError& error) {
     parsed.exit_status = app.exit(error);

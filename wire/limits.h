@@ -33,6 +33,9 @@ inline constexpr uint32_t kGraphSizeBytesMax = 16u << 20;
 inline constexpr uint32_t kGraphsMax = 4096;  // Of a session, at once.
 inline constexpr uint32_t kGraphNodesMax = 1u << 16;
 inline constexpr uint32_t kGraphValuesMax = 1u << 20;
+inline constexpr uint32_t kCudaAddressBasesMax = 64;
+inline constexpr uint32_t kCudaAttributesMax = 1024;  // Of a device.
+inline constexpr uint32_t kCudaUuidSizeBytes = 16;
 inline constexpr uint32_t kVerifierDepthMax = 16;
 inline constexpr uint32_t kVerifierTablesMax = 1u << 18;
 

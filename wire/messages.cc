@@ -147,6 +147,74 @@ Result<std::vector<DeviceInfo>> unpack_devices(const fb::HelloReply& table) {
   return devices;
 }
 
+flatbuffers::Offset<fb::CudaHello> pack(flatbuffers::FlatBufferBuilder& builder,
+                                        const CudaHello& hello) {
+  RGPU_CHECK(hello.address_bases.size() <= limits::kCudaAddressBasesMax);
+  return fb::CreateCudaHello(builder, builder.CreateVector(hello.address_bases),
+                             hello.address_size_bytes);
+}
+
+flatbuffers::Offset<fb::CudaInfo> pack(flatbuffers::FlatBufferBuilder& builder,
+                                       const CudaInfo& info) {
+  RGPU_CHECK(info.devices.size() <= limits::kDevicesMax);
+  std::vector<flatbuffers::Offset<fb::CudaDevice>> devices;
+  for (const CudaDevice& device : info.devices) {
+    RGPU_CHECK(device.attributes.size() <= limits::kCudaAttributesMax);
+    RGPU_CHECK(device.uuid.size() == limits::kCudaUuidSizeBytes);
+    const auto name = pack_name(builder, device.name);
+    const auto uuid = pack_bytes(builder, device.uuid);
+    devices.push_back(fb::CreateCudaDevice(builder, name, uuid, device.memory_size_bytes,
+                                           builder.CreateVector(device.attributes)));
+  }
+  return fb::CreateCudaInfo(builder, info.driver_version, info.emulated, info.address_base,
+                            info.address_size_bytes, builder.CreateVector(devices));
+}
+
+template <typename Value>
+std::vector<Value> values_of(const flatbuffers::Vector<Value>* source) {
+  if (source == nullptr) return {};
+  return {source->begin(), source->end()};
+}
+
+Result<std::optional<CudaHello>> unpack(const fb::CudaHello* table) {
+  if (table == nullptr) return std::optional<CudaHello>();
+  RGPU_RETURN_IF_ERROR(check_size("hello: address bases",
+                                  table->address_bases() ? table->address_bases()->size() : 0,
+                                  limits::kCudaAddressBasesMax));
+  return std::optional(CudaHello{values_of(table->address_bases()), table->address_size_bytes()});
+}
+
+Result<CudaDevice> unpack(const fb::CudaDevice& table) {
+  RGPU_RETURN_IF_ERROR(check_name("hello reply: device name", table.name()));
+  if (table.uuid() == nullptr || table.uuid()->size() != limits::kCudaUuidSizeBytes) {
+    return invalid("hello reply: a device's UUID is not " +
+                   std::to_string(limits::kCudaUuidSizeBytes) + " bytes");
+  }
+  RGPU_RETURN_IF_ERROR(check_size("hello reply: device attributes",
+                                  table.attributes() ? table.attributes()->size() : 0,
+                                  limits::kCudaAttributesMax));
+  return CudaDevice{text_of(table.name()), bytes_of(table.uuid()), table.memory_size_bytes(),
+                    values_of(table.attributes())};
+}
+
+Result<std::optional<CudaInfo>> unpack(const fb::CudaInfo* table) {
+  if (table == nullptr) return std::optional<CudaInfo>();
+  CudaInfo info{.driver_version = table->driver_version(),
+                .emulated = table->emulated(),
+                .address_base = table->address_base(),
+                .address_size_bytes = table->address_size_bytes()};
+  if (table->devices() != nullptr) {
+    RGPU_RETURN_IF_ERROR(
+        check_size("hello reply: CUDA devices", table->devices()->size(), limits::kDevicesMax));
+    for (const fb::CudaDevice* device : *table->devices()) {
+      Result<CudaDevice> unpacked = unpack(*device);
+      if (!unpacked) return unpacked.error();
+      info.devices.push_back(*std::move(unpacked));
+    }
+  }
+  return std::optional(std::move(info));
+}
+
 }  // namespace
 
 // ---- Encoding -----------------------------------------------------------------------------------
@@ -160,9 +228,11 @@ std::vector<std::byte> encode(const Hello& message) {
   const auto torch_version = pack_name(builder, message.torch_version);
   const auto token_proof = pack_bytes(builder, message.token_proof);
   const auto resume_session = pack_bytes(builder, message.resume_session);
+  flatbuffers::Offset<fb::CudaHello> cuda;
+  if (message.cuda) cuda = pack(builder, *message.cuda);
   builder.Finish(fb::CreateHello(builder, message.protocol_version, message.capabilities,
                                  client_version, torch_version, token_proof, resume_session,
-                                 message.batches_sent));
+                                 message.batches_sent, cuda));
   return finished_bytes(builder);
 }
 
@@ -181,10 +251,12 @@ std::vector<std::byte> encode(const HelloReply& message) {
   const auto torch_version = pack_name(builder, message.torch_version);
   const auto session_id = pack_bytes(builder, message.session_id);
   const auto device_type = pack_name(builder, message.device_type);
+  flatbuffers::Offset<fb::CudaInfo> cuda;
+  if (message.cuda) cuda = pack(builder, *message.cuda);
   builder.Finish(fb::CreateHelloReply(
       builder, static_cast<fb::Code>(message.code), text, message.protocol_version,
       message.capabilities, server_version, torch_version, session_id, message.batches_applied,
-      device_type, builder.CreateVector(devices)));
+      device_type, builder.CreateVector(devices), cuda));
   return finished_bytes(builder);
 }
 
@@ -240,13 +312,16 @@ Result<Hello> decode_hello(std::span<const std::byte> bytes) {
                                   table.token_proof() ? table.token_proof()->size() : 0,
                                   limits::kTokenProofSizeBytesMax));
   RGPU_RETURN_IF_ERROR(check_session_id("hello: session to resume", table.resume_session()));
+  auto cuda = unpack(table.cuda());
+  if (!cuda) return cuda.error();
   return Hello{.protocol_version = table.protocol_version(),
                .capabilities = table.capabilities(),
                .client_version = text_of(table.client_version()),
                .torch_version = text_of(table.torch_version()),
                .token_proof = bytes_of(table.token_proof()),
                .resume_session = bytes_of(table.resume_session()),
-               .batches_sent = table.batches_sent()};
+               .batches_sent = table.batches_sent(),
+               .cuda = *std::move(cuda)};
 }
 
 Result<HelloReply> decode_hello_reply(std::span<const std::byte> bytes) {
@@ -264,6 +339,8 @@ Result<HelloReply> decode_hello_reply(std::span<const std::byte> bytes) {
   }
   auto devices = unpack_devices(table);
   if (!devices) return devices.error();
+  auto cuda = unpack(table.cuda());
+  if (!cuda) return cuda.error();
   return HelloReply{.code = static_cast<Code>(table.code()),
                     .message = text_of(table.message()),
                     .protocol_version = table.protocol_version(),
@@ -273,7 +350,8 @@ Result<HelloReply> decode_hello_reply(std::span<const std::byte> bytes) {
                     .session_id = bytes_of(table.session_id()),
                     .batches_applied = table.batches_applied(),
                     .device_type = text_of(table.device_type()),
-                    .devices = *std::move(devices)};
+                    .devices = *std::move(devices),
+                    .cuda = *std::move(cuda)};
 }
 
 Result<Reply> decode_reply(std::span<const std::byte> bytes) {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,6 +15,31 @@
 
 namespace rgpu::wire {
 
+// What a client of the CUDA shim asks for: device addresses lie in one range that is unused in both
+// processes.
+struct CudaHello {
+  std::vector<uint64_t> address_bases;  // Where that range may begin.
+  uint64_t address_size_bytes = 0;
+  bool operator==(const CudaHello&) const = default;
+};
+
+struct CudaDevice {
+  std::string name;
+  std::vector<std::byte> uuid;  // 16 bytes.
+  uint64_t memory_size_bytes = 0;
+  std::vector<int32_t> attributes;  // By CUdevice_attribute.
+  bool operator==(const CudaDevice&) const = default;
+};
+
+struct CudaInfo {
+  int32_t driver_version = 0;  // 13000 is 13.0.
+  bool emulated = false;
+  uint64_t address_base = 0;  // One of the Hello's.
+  uint64_t address_size_bytes = 0;
+  std::vector<CudaDevice> devices = {};
+  bool operator==(const CudaInfo&) const = default;
+};
+
 struct Hello {
   uint16_t protocol_version = 0;
   uint64_t capabilities = 0;              // Bits the client understands; none is defined yet.
@@ -22,6 +48,7 @@ struct Hello {
   std::vector<std::byte> token_proof;     // Empty: no token. At most 64 bytes.
   std::vector<std::byte> resume_session;  // Empty: a new session. Otherwise a session id, 16 bytes.
   uint64_t batches_sent = 0;              // When resuming: the last batch this client has sent.
+  std::optional<CudaHello> cuda = {};  // A session of CUDA calls (wire/cuda/calls.h), not of ops.
 };
 
 struct DeviceInfo {
@@ -40,6 +67,7 @@ struct HelloReply {
   uint64_t batches_applied = 0;       // When resuming: the last batch this server has applied.
   std::string device_type;            // "cpu", "cuda"
   std::vector<DeviceInfo> devices;    // One per device index.
+  std::optional<CudaInfo> cuda = {};  // When the Hello asked for CUDA.
 };
 
 // Which exception PyTorch on the CPU would raise.

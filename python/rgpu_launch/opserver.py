@@ -3,6 +3,7 @@
 import os
 import sys
 
+from rgpu_launch.cuda_environment import without_cuda
 from rgpu_launch.programs import find_program, this_compiler
 
 
@@ -12,6 +13,7 @@ def main() -> None:
     try:
         program = find_program("rgpu-opserver")
         compiler = [] if given else this_compiler()
-        os.execv(program, [str(program), *compiler, *sys.argv[1:]])
+        command = [str(program), *compiler, *sys.argv[1:]]
+        os.execve(program, command, without_cuda(os.environ))
     except OSError as error:
         sys.exit(f"rgpu-opserver: {error}")

@@ -28,13 +28,14 @@ def major_minor(version: str) -> str:
 
 def build_info() -> BuildInfo:
     """What the installed package was built as; FileNotFoundError if there is none."""
-    build = runpy.run_path(str(_package_folder() / "_build.py"))
+    build = runpy.run_path(str(package_folder() / "_build.py"))
     return BuildInfo(
         build["VERSION"], build["PROTOCOL_VERSION"], major_minor(build["TORCH_VERSION"])
     )
 
 
-def _package_folder() -> Path:
+def package_folder() -> Path:
+    """Where the rgpu package is; FileNotFoundError if it is not installed."""
     # Looked up, not imported: importing rgpu would import torch.
     spec = importlib.util.find_spec("rgpu")
     if spec is None or not spec.submodule_search_locations:
@@ -47,7 +48,7 @@ def find_program(name: str) -> Path:
 
     RGPU_BIN_DIR names another folder to take them from, such as a build tree's.
     """
-    folder = os.environ.get("RGPU_BIN_DIR") or _package_folder() / "bin"
+    folder = os.environ.get("RGPU_BIN_DIR") or package_folder() / "bin"
     path = Path(folder) / name
     if not os.access(path, os.X_OK):
         raise FileNotFoundError(f"{name} is not in {folder}: was rgpu built without it?")

@@ -4,11 +4,13 @@ rgpu-run --local python train.py             a private server on this machine
 rgpu-run --local --rtt-ms 80 --mbit 100 …    the same, behind an emulated WAN link
 rgpu-run --server gpu-host:9720 …            a server that is already there
 rgpu-run --host user@gpu-host …              a private server there, through an SSH tunnel
+rgpu-run --server gpu-host:9720 --devices    lists the CUDA devices of the server
 """
 
 import argparse
 import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -18,15 +20,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 from rgpu_launch import ssh_server
-from rgpu_launch.services import Service, ServiceError, start_opserver, start_relay
+from rgpu_launch.cuda_environment import with_cuda
+from rgpu_launch.services import (
+    SERVER_OPTIONS,
+    Service,
+    ServiceError,
+    start_opserver,
+    start_relay,
+)
 
 _FORWARDED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # The options that do not go with every way to a server.
 _GOES_WITH = {
     **dict.fromkeys(("rtt_ms", "mbit"), ("local",)),
-    **dict.fromkeys(("device", "devices", "threads", "memory_limit", "verbose"), ("local", "host")),
+    **dict.fromkeys((*SERVER_OPTIONS, "verbose"), ("local", "host")),
     **dict.fromkeys(ssh_server.OPTIONS, ("host",)),
 }
+_LIST = object()  # --devices without a number.
 _NOT_FOUND, _NOT_EXECUTABLE = 127, 126  # As a shell has it.
 
 
@@ -34,40 +44,70 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="rgpu-run",
         usage="rgpu-run (--local | --server HOST:PORT | --host [USER@]HOST) [options] "
-        "PROGRAM [ARGUMENT …]",
-        description='Runs PROGRAM with device="rgpu" on a server of its own, or on the one named.',
+        "(PROGRAM [ARGUMENT …] | --devices)",
+        description='Runs PROGRAM with device="rgpu" and CUDA on a server of its own, or on the '
+        "one named.",
         allow_abbrev=False,
     )
-    where = parser.add_mutually_exclusive_group(required=True)
+    where = parser.add_mutually_exclusive_group()
     where.add_argument("--local", action="store_true", help="start a private server on loopback")
     where.add_argument("--server", metavar="HOST:PORT", help="use the server at this address")
     where.add_argument("--host", metavar="[USER@]HOST", help="start a private server there, by ssh")
     link = parser.add_argument_group("the emulated link (with --local)")
     link.add_argument("--rtt-ms", type=float, metavar="MS", help="round-trip time to emulate")
     link.add_argument("--mbit", type=float, metavar="N", help="rate to emulate, each direction")
-    server = parser.add_argument_group("the private server (with --local or --host)")
-    server.add_argument("--device", choices=["auto", "cuda", "cpu"], help="default: auto")
-    server.add_argument("--devices", type=int, metavar="N", help="with the CPU: how many it has")
-    server.add_argument("--threads", type=int, metavar="N", help="its threads a kernel")
-    server.add_argument("--memory-limit", metavar="SIZE", help="of tensors on each device: 512M")
-    server.add_argument(
-        "--verbose", action="store_true", default=None, help="show its log on stderr"
-    )
+    _add_server_arguments(parser)
     ssh_server.add_arguments(parser)
     parser.add_argument("--stats", action="store_true", help="print rgpu.stats() when it ends")
     parser.add_argument("program", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     if options.program[:1] == ["--"]:
         options.program = options.program[1:]
-    if not options.program:
+    options.list_devices = options.devices is _LIST
+    if options.list_devices:
+        if options.program:
+            parser.error("--devices before a program needs a number")
+        options.devices = None
+        if not options.local and options.server is None and options.host is None:
+            # In a program of another rgpu-run, such as a shell.
+            options.server = os.environ.get("RGPU_OPSERVER")
+    if not options.local and options.server is None and options.host is None:
+        parser.error("one of the arguments --local --server --host is required")
+    if not options.program and not options.list_devices:
         parser.error("no program given")
     if wrong := _wrong_combination(options) or _wrong_value(options):
         parser.error(wrong)
     return options
 
 
+def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
+    server = parser.add_argument_group("the private server (with --local or --host)")
+    server.add_argument("--device", choices=["auto", "cuda", "cpu"], help="default: auto")
+    server.add_argument(
+        "--devices",
+        type=int,
+        nargs="?",
+        const=_LIST,
+        metavar="N",
+        help="with the CPU: how many devices it has. Without N, and with no PROGRAM: list the "
+        "CUDA devices of the server, whichever way leads to it",
+    )
+    server.add_argument("--threads", type=int, metavar="N", help="its threads a kernel")
+    server.add_argument("--memory-limit", metavar="SIZE", help="of tensors on each device: 512M")
+    server.add_argument(
+        "--cuda",
+        choices=["auto", "emulated", "driver"],
+        help="what runs CUDA programs. auto: the driver if there is a GPU",
+    )
+    server.add_argument("--cuda-arch", metavar="N.N", help="that the emulated devices report: 8.9")
+    server.add_argument("--cuda-devices", type=int, metavar="N", help="how many are emulated")
+    server.add_argument(
+        "--verbose", action="store_true", default=None, help="show its log on stderr"
+    )
+
+
 def _wrong_combination(options: argparse.Namespace) -> str | None:
-    chosen = "local" if options.local else "server" if options.server else "host"
+    chosen = "local" if options.local else "server" if options.server is not None else "host"
     for name, places in _GOES_WITH.items():
         if getattr(options, name) is not None and chosen not in places:
             word = "-i" if name == "identity" else "-o" if name == "ssh_option" else f"--{name}"
@@ -77,16 +117,18 @@ def _wrong_combination(options: argparse.Namespace) -> str | None:
 
 
 def _wrong_value(options: argparse.Namespace) -> str | None:
-    if options.server:
+    if options.server is not None:
         host, _, port = options.server.rpartition(":")
         if not host or not port.isdigit():
             return f"--server {options.server}: not HOST:PORT"
     for name in ("rtt_ms", "mbit"):
         if (getattr(options, name) or 0) < 0:
             return f"--{name.replace('_', '-')} is negative"
-    for name in ("devices", "threads"):
+    for name in ("devices", "threads", "cuda_devices"):
         if getattr(options, name) is not None and getattr(options, name) < 1:
-            return f"--{name} is at least 1"
+            return f"--{name.replace('_', '-')} is at least 1"
+    if options.cuda_arch is not None and not re.fullmatch(r"\d{1,2}\.\d", options.cuda_arch):
+        return f"--cuda-arch {options.cuda_arch}: not a compute capability such as 8.9"
     return ssh_server.check_arguments(options) if options.host is not None else None
 
 
@@ -107,11 +149,8 @@ def _server(options: argparse.Namespace) -> Iterator[str]:
 
         address = keep(
             start_opserver(
-                options.device or "auto",
-                options.threads,
-                devices=options.devices,
-                memory_limit=options.memory_limit,
                 verbose=bool(options.verbose),
+                **{name: getattr(options, name) for name in SERVER_OPTIONS},
             )
         )
         if options.rtt_ms or options.mbit:
@@ -179,6 +218,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; its exit status is the program's."""
     options = _parse(arguments)
     command = options.program
+    if options.list_devices:
+        command = [sys.executable, "-P", "-m", "rgpu_launch.list_devices"]
     if shutil.which(command[0]) is None:
         missing = not os.path.exists(command[0])  # noqa: PTH110 - may be a bare name
         print(
@@ -192,7 +233,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             signal.signal(number, _stop_on)
     try:
         with _server(options) as address:
-            environment = {**os.environ, "RGPU_OPSERVER": address}
+            environment = with_cuda({**os.environ, "RGPU_OPSERVER": address})
             if options.stats:
                 environment["RGPU_STATS"] = "1"
             status = _run_program(command, environment)

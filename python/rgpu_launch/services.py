@@ -18,8 +18,13 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import IO, Self
 
+from rgpu_launch.cuda_environment import without_cuda
 from rgpu_launch.programs import find_program, this_compiler
 
+# Options of rgpu-opserver that rgpu-run has as well, by the names that argparse gives them.
+SERVER_OPTIONS = (
+    "device", "devices", "threads", "memory_limit", "cuda", "cuda_arch", "cuda_devices",
+)  # fmt: skip
 _PR_SET_PDEATHSIG = 1
 _LOG_BYTES_MAX = 1 << 20
 _LOG_PREFIX = re.compile(r"^\S+ \S+ \w \[\d+\] ")  # Date, time, level, process.
@@ -83,6 +88,7 @@ class Service:
         self._spoke = threading.Event()
         self.process = subprocess.Popen(
             command,
+            env=without_cuda(os.environ),
             stdin=subprocess.PIPE if hold_input else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._log,
@@ -169,22 +175,13 @@ class Service:
         self.stop()
 
 
-def opserver_options(
-    *,
-    device: str | None = None,
-    threads: int | None = None,
-    devices: int | None = None,
-    memory_limit: str | None = None,
-) -> list[str]:
-    """What rgpu-opserver is told; None leaves a thing to it."""
-    given = {
-        "--device": device or "auto",
-        "--threads": threads,
-        "--devices": devices,
-        "--memory-limit": memory_limit,
-    }
+def opserver_options(**given: str | int | None) -> list[str]:
+    """What rgpu-opserver is told: some of SERVER_OPTIONS; None leaves a thing to it."""
     return [
-        word for name, value in given.items() if value is not None for word in (name, str(value))
+        word
+        for name, value in {**given, "device": given.get("device") or "auto"}.items()
+        if value is not None
+        for word in (f"--{name.replace('_', '-')}", str(value))
     ]
 
 
@@ -192,18 +189,15 @@ def start_opserver(
     device: str = "auto",
     threads: int | None = None,
     *,
-    devices: int | None = None,
-    memory_limit: str | None = None,
     compiler: str | None = None,
     verbose: bool = False,
+    **given: str | int | None,
 ) -> Service:
-    """Start a server on a free port; None leaves a thing to it.
+    """Start a server on a free port; `given` as in opserver_options().
 
     ``compiler``: the Python that compiles graphs; None: this one; "": none, they are interpreted.
     """
-    options = opserver_options(
-        device=device, threads=threads, devices=devices, memory_limit=memory_limit
-    )
+    options = opserver_options(device=device, threads=threads, **given)
     chosen = this_compiler() if compiler is None else ["--compiler", compiler]
     return _start("rgpu-opserver", ["--port", "0", *options, *chosen], verbose=verbose)
 

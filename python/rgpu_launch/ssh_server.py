@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rgpu_launch.programs import BuildInfo, build_info, major_minor
-from rgpu_launch.services import Service, ServiceError, opserver_options
+from rgpu_launch.services import SERVER_OPTIONS, Service, ServiceError, opserver_options
 from rgpu_launch.ssh import STEP_TIMEOUT_S, Connection, control_folder, say
 from rgpu_launch.ssh_install import INSTALL_FOLDER, install
 
@@ -68,7 +68,7 @@ def check_arguments(options: argparse.Namespace) -> str | None:
     if options.identity and not os.access(options.identity, os.R_OK):
         return f"-i {options.identity}: there is no such file, or it cannot be read"
     if options.remote_port is not None:
-        for name in ("device", "devices", "threads", "memory_limit", "install"):
+        for name in (*SERVER_OPTIONS, "install"):
             if getattr(options, name) is not None:
                 word = f"--{name.replace('_', '-')}"
                 return f"{word} does not go with --remote-port: that server is already there"
@@ -80,12 +80,7 @@ def check_arguments(options: argparse.Namespace) -> str | None:
 
 
 def _start_server(connection: Connection, options: argparse.Namespace) -> Service:
-    given = opserver_options(
-        device=options.device,
-        threads=options.threads,
-        devices=options.devices,
-        memory_limit=options.memory_limit,
-    )
+    given = opserver_options(**{name: getattr(options, name) for name in SERVER_OPTIONS})
     arguments = ["--port", "0", "--exit-with-stdin", *given]
 
     def say_ended(server: Service) -> None:

@@ -69,8 +69,9 @@ class TorchEngine final : public Engine {
   ~TorchEngine() override { executor_.reset(); }  // Its threads use the decoder's runners.
 
   [[nodiscard]] const EngineInfo& info() const noexcept override { return info_; }
-  void greet(const wire::Hello& hello) override {
+  [[nodiscard]] Status greet(const wire::Hello& hello) override {
     state_.client_torch_version = hello.torch_version;
+    return {};
   }
   [[nodiscard]] Result<Segment> allocate_segment(uint64_t size_bytes) override {
     try {

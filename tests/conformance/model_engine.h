@@ -27,7 +27,7 @@ class ModelEngine final : public server::Engine {
   explicit ModelEngine(const server::EngineContext& context);
   ~ModelEngine() override;
   [[nodiscard]] const server::EngineInfo& info() const noexcept override { return info_; }
-  void greet(const wire::Hello&) override {}
+  [[nodiscard]] Status greet(const wire::Hello&) override { return {}; }
   [[nodiscard]] Result<server::Segment> allocate_segment(uint64_t size_bytes) override;
   void apply(std::unique_ptr<server::IncomingBatch> batch) override;
 

@@ -147,7 +147,8 @@ def test_a_generated_function_is_implemented_only_if_what_it_calls_is():
 import sys
 sys.path.insert(0, {str(CODEGEN)!r})
 import coverage, model
-defined = dict.fromkeys(("cuInit", "cuEventRecord", "cuEventRecord_ptsz", "cuStreamQuery_ptsz"), "T")
+names = ("cuInit", "cuEventRecord", "cuEventRecord_ptsz", "cuStreamQuery_ptsz")
+defined = dict.fromkeys(names, "T")
 defined |= dict.fromkeys(("cudaEventRecord", "cudaEventQuery", "cuEventDestroy"), "W")
 called = {{"cudaEventRecord", "cudaEventQuery", "cuInit"}}
 found = coverage.Coverage(model.Model.load(), called, defined)

@@ -78,7 +78,7 @@ class EngineFixture : public ::testing::Test {
       : engine_(make_torch_engine(options, {sink, clock_})) {
     wire::Hello hello;
     hello.torch_version = "2.9.9";
-    engine_->greet(hello);
+    EXPECT_TRUE(engine_->greet(hello).ok());
   }
 
   void apply(uint32_t stream = 0) {

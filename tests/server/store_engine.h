@@ -18,7 +18,7 @@ class StoreEngine final : public Engine {
  public:
   explicit StoreEngine(const EngineContext& context) : context_(context) {}
   [[nodiscard]] const EngineInfo& info() const noexcept override { return info_; }
-  void greet(const wire::Hello&) override {}
+  [[nodiscard]] Status greet(const wire::Hello&) override { return {}; }
   [[nodiscard]] Result<Segment> allocate_segment(uint64_t size_bytes) override;
   void apply(std::unique_ptr<IncomingBatch> batch) override;
 

@@ -29,7 +29,8 @@ Hello full_hello() {
           .torch_version = "2.13.0+cpu",
           .token_proof = some_bytes(64),
           .resume_session = some_bytes(16),
-          .batches_sent = 77};
+          .batches_sent = 77,
+          .cuda = CudaHello{{uint64_t{1} << 44, uint64_t{3} << 44}, uint64_t{1} << 40}};
 }
 
 HelloReply full_hello_reply() {
@@ -42,7 +43,9 @@ HelloReply full_hello_reply() {
           .session_id = some_bytes(16),
           .batches_applied = 76,
           .device_type = "cuda",
-          .devices = {{"NVIDIA H200", uint64_t{141} << 30}, {"", 0}}};
+          .devices = {{"NVIDIA H200", uint64_t{141} << 30}, {"", 0}},
+          .cuda = CudaInfo{13000, true, uint64_t{3} << 44, uint64_t{1} << 40,
+                           {{"rgpu", some_bytes(16), uint64_t{8} << 30, {0, 1024, -1}}}}};
 }
 
 Arg value_of(ArgKind kind, int64_t integer, double real = 0) {
@@ -97,6 +100,7 @@ TEST(Hello, RoundTrips) {
   EXPECT_EQ(decoded->token_proof, hello.token_proof);
   EXPECT_EQ(decoded->resume_session, hello.resume_session);
   EXPECT_EQ(decoded->batches_sent, hello.batches_sent);
+  EXPECT_EQ(decoded->cuda, hello.cuda);
 }
 
 TEST(Hello, EmptyRoundTrips) {
@@ -120,6 +124,7 @@ TEST(HelloReply, RoundTrips) {
   EXPECT_EQ(decoded->session_id, reply.session_id);
   EXPECT_EQ(decoded->batches_applied, reply.batches_applied);
   EXPECT_EQ(decoded->device_type, reply.device_type);
+  EXPECT_EQ(decoded->cuda, reply.cuda);
   ASSERT_EQ(decoded->devices.size(), 2u);
   EXPECT_EQ(decoded->devices[0].name, "NVIDIA H200");
   EXPECT_EQ(decoded->devices[0].memory_size_bytes, uint64_t{141} << 30);

@@ -126,7 +126,8 @@ Status InfoReader::finish() {
 }
 
 bool is_kernel(const ElfSymbol& symbol) {
-  return symbol.type == ElfReader::kFunction && (symbol.other & kEntry) != 0 && symbol.section != 0;
+  return symbol.type == ElfReader::kFunction && (symbol.other & kEntry) != 0 &&
+         symbol.section != 0 && !symbol.name.empty();
 }
 
 std::optional<VariableSpace> space_of(std::string_view section) {
@@ -154,6 +155,30 @@ uint64_t usable_shared(const ElfSection& section, Arch arch) {
   return section.size_bytes - (reserves ? std::min(section.size_bytes, kReservedShared) : 0);
 }
 
+using KernelIndex = std::unordered_map<std::string_view, size_t>;
+
+// Sections may lie over one another; what is read of them together is bounded by the file's size.
+Status read_sections(const ElfReader& elf, uint64_t bytes_left, const KernelIndex& kernels,
+                     ImageFacts& facts) {
+  for (const ElfSection& section : elf.sections()) {
+    const bool is_info = section.name.starts_with(kInfo);
+    if (!is_info && !section.name.starts_with(kShared)) continue;
+    const auto found = kernels.find(section.name.substr(is_info ? kInfo.size() : kShared.size()));
+    if (found == kernels.end()) continue;  // A function's.
+    KernelLayout& kernel = facts.kernels[found->second];
+    if (!is_info) {
+      kernel.static_shared_size_bytes =
+          static_cast<uint32_t>(std::min<uint64_t>(usable_shared(section, facts.arch), UINT32_MAX));
+      continue;
+    }
+    if (section.bytes.size() > bytes_left) return error_of(kernel.name, "sections that overlap");
+    bytes_left -= section.bytes.size();
+    kernel.parameters.clear();
+    RGPU_RETURN_IF_ERROR(InfoReader(kernel).read(section.bytes));
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<ImageFacts> facts_of_cubin(std::span<const std::byte> bytes) {
@@ -163,7 +188,7 @@ Result<ImageFacts> facts_of_cubin(std::span<const std::byte> bytes) {
   if (!symbols) return symbols.error();
   ImageFacts facts;
   facts.arch = elf->arch();
-  std::unordered_map<std::string_view, size_t> kernels;
+  KernelIndex kernels;
   for (const ElfSymbol& symbol : *symbols) {
     if (kernels.size() + facts.variables.size() > kSymbolsMax) {
       return error_of(symbol.name, "the last of more than 1048576 symbols");
@@ -172,20 +197,7 @@ Result<ImageFacts> facts_of_cubin(std::span<const std::byte> bytes) {
     if (!is_kernel(symbol) || !kernels.emplace(symbol.name, facts.kernels.size()).second) continue;
     facts.kernels.emplace_back().name = std::string(symbol.name);
   }
-  for (const ElfSection& section : elf->sections()) {
-    const bool is_info = section.name.starts_with(kInfo);
-    if (!is_info && !section.name.starts_with(kShared)) continue;
-    const auto found = kernels.find(section.name.substr(is_info ? kInfo.size() : kShared.size()));
-    if (found == kernels.end()) continue;  // A function's.
-    KernelLayout& kernel = facts.kernels[found->second];
-    if (is_info) {
-      kernel.parameters.clear();
-      RGPU_RETURN_IF_ERROR(InfoReader(kernel).read(section.bytes));
-    } else {
-      kernel.static_shared_size_bytes =
-          static_cast<uint32_t>(std::min<uint64_t>(usable_shared(section, facts.arch), UINT32_MAX));
-    }
-  }
+  RGPU_RETURN_IF_ERROR(read_sections(*elf, bytes.size(), kernels, facts));
   return facts;
 }
 

@@ -30,12 +30,12 @@ T load(const std::byte* at) {
   return value;
 }
 
-// The strings of a table. Names may share bytes, so what reading them costs is bounded apart from
-// the table's size.
+// The strings of a table. `bytes_left` bounds what reading names costs, since names, and whole
+// tables, may share their bytes.
 class Strings {
  public:
-  explicit Strings(std::span<const std::byte> table)
-      : table_(table), bytes_left_(kSharedNamesMax * (table.size() + kSymbolNameBytesMax)) {}
+  Strings(std::span<const std::byte> table, uint64_t& bytes_left)
+      : table_(table), bytes_left_(bytes_left) {}
 
   Result<std::string_view> at(uint64_t offset) {
     if (offset >= table_.size()) return error_of("a name outside its table");
@@ -44,16 +44,18 @@ class Strings {
     const void* const end = std::memchr(start, 0, size_max);
     if (end == nullptr) return error_of("a name without an end within 65536 bytes");
     const auto size = static_cast<size_t>(static_cast<const char*>(end) - start);
-    if (size > bytes_left_) return error_of("more names than its tables have room for");
+    if (size > bytes_left_) return error_of("more names than it has room for");
     bytes_left_ -= size;
     return std::string_view(start, size);
   }
 
  private:
-  static constexpr uint64_t kSharedNamesMax = 8;
   std::span<const std::byte> table_;
-  uint64_t bytes_left_;
+  uint64_t& bytes_left_;
 };
+
+// Some sharing is usual.
+uint64_t name_bytes_max(std::span<const std::byte> file) { return 8 * uint64_t{file.size()}; }
 
 Status check_header(const Elf64_Ehdr& header) {
   if (std::memcmp(header.e_ident, ELFMAG, SELFMAG) != 0) return error_of("not an ELF file");
@@ -114,7 +116,8 @@ Status ElfReader::read_sections(uint64_t at, uint16_t count, uint16_t names) {
     sections_.push_back(section);
     name_offsets.push_back(header.sh_name);
   }
-  Strings strings(sections_[names].bytes);
+  uint64_t bytes_left = name_bytes_max(bytes_);
+  Strings strings(sections_[names].bytes, bytes_left);
   for (size_t i = 1; i < count; ++i) {
     Result<std::string_view> name = strings.at(name_offsets[i]);
     if (!name) return name.error();
@@ -123,9 +126,10 @@ Status ElfReader::read_sections(uint64_t at, uint16_t count, uint16_t names) {
   return {};
 }
 
-Status ElfReader::read_symbols(const ElfSection& table, std::vector<ElfSymbol>& out) const {
+Status ElfReader::read_symbols(const ElfSection& table, uint64_t& name_bytes_left,
+                               std::vector<ElfSymbol>& out) const {
   if (table.link >= sections_.size()) return error_of("symbols without a table of names");
-  Strings strings(sections_[table.link].bytes);
+  Strings strings(sections_[table.link].bytes, name_bytes_left);
   const size_t count = table.bytes.size() / sizeof(Elf64_Sym);
   if (count > kSymbolsReadMax - out.size()) return error_of("too many symbols");
   for (size_t i = 0; i < count; ++i) {
@@ -144,8 +148,10 @@ Status ElfReader::read_symbols(const ElfSection& table, std::vector<ElfSymbol>& 
 
 Result<std::vector<ElfSymbol>> ElfReader::symbols() const {
   std::vector<ElfSymbol> out;
+  uint64_t name_bytes_left = name_bytes_max(bytes_);
   for (const ElfSection& section : sections_) {
-    if (section.type == SHT_SYMTAB) RGPU_RETURN_IF_ERROR(read_symbols(section, out));
+    if (section.type == SHT_SYMTAB)
+      RGPU_RETURN_IF_ERROR(read_symbols(section, name_bytes_left, out));
   }
   return out;
 }

@@ -45,7 +45,8 @@ class ElfReader {
 
  private:
   [[nodiscard]] Status read_sections(uint64_t at, uint16_t count, uint16_t names);
-  [[nodiscard]] Status read_symbols(const ElfSection& table, std::vector<ElfSymbol>& out) const;
+  [[nodiscard]] Status read_symbols(const ElfSection& table, uint64_t& name_bytes_left,
+                                    std::vector<ElfSymbol>& out) const;
 
   std::span<const std::byte> bytes_;
   Arch arch_;

@@ -58,7 +58,7 @@ static_assert(sizeof(Wrapper) == 24);
 template <typename T>
 T load(const void* at) {
   T value;
-  std::memcpy(&value, at, sizeof value);
+  std::memcpy(static_cast<void*>(&value), at, sizeof value);
   return value;
 }
 

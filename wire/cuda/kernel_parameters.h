@@ -24,6 +24,10 @@ inline constexpr uint32_t kParameterBytesMax = 32764;  // CUDA's own, from 12.1 
 inline constexpr size_t kSymbolNameBytesMax = 65536;
 inline constexpr size_t kSymbolsMax = size_t{1} << 20;  // Kernels, and variables, of one image.
 
+// Sizes are those of the source, the same in all images of a kernel. Offsets are too, up to an
+// alignment of 16: beyond, a cubin counts from its constant bank's start, whose distance from the
+// first parameter differs between architectures. So arguments that were laid out by one image must
+// be passed on one by one where another one runs.
 struct KernelParameter {
   uint32_t offset_bytes = 0;
   uint32_t size_bytes = 0;
@@ -63,6 +67,11 @@ struct ImageFacts {
 [[nodiscard]] Result<ImageFacts> facts_of_cubin(std::span<const std::byte> bytes);
 // Unpacks and reads either.
 [[nodiscard]] Result<ImageFacts> facts_of(const Image& image);
+
+// Of the one image among a container's that says most about what the device will run: the PTX of
+// choose_ptx(), else a cubin for its major version, else the first that can be read at all.
+[[nodiscard]] Result<ImageFacts> facts_for(std::span<const Image> images,
+                                           uint32_t device_capability);
 
 // The first lines alone: .version and .target. What is not PTX is an error.
 struct PtxHeader {

@@ -203,7 +203,7 @@ Result<PtxDeclaration> read_declarator(PtxLexer& lexer, const PtxType& type) {
     }
     if (!lexer.token().is("]")) return ptx_error(lexer, "a dimension without its ']'");
     lexer.advance();
-    if (elements > kVariableBytesMax || declaration.size_bytes * elements > kVariableBytesMax) {
+    if (declaration.size_bytes != 0 && elements > kVariableBytesMax / declaration.size_bytes) {
       return ptx_error(lexer, "a variable beyond 1 TiB");
     }
     declaration.size_bytes *= elements;

@@ -12,19 +12,23 @@ namespace {
 
 using Kind = PtxToken::Kind;
 
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
 // "9.0" is 90.
 Result<uint32_t> read_version(PtxLexer& lexer) {
   const std::string_view text = lexer.token().text;
-  uint32_t major = 0;
-  uint32_t minor = 0;
-  const char* const end = text.data() + text.size();
-  const auto [dot, error] = std::from_chars(text.data(), end, major);
-  if (lexer.token().kind != Kind::kNumber || error != std::errc() || dot == end || *dot != '.' ||
-      major > 99 || std::from_chars(dot + 1, end, minor).ptr != end || minor > 9) {
-    return ptx_error(lexer, "no version");
+  const size_t dot = text.find('.');
+  // One digit behind the dot, one or two before it.
+  const bool is_version = lexer.token().kind == Kind::kNumber && (dot == 1 || dot == 2) &&
+                          dot + 2 == text.size() && is_digit(text[0]) && is_digit(text[dot - 1]) &&
+                          is_digit(text[dot + 1]);
+  if (!is_version) return ptx_error(lexer, "no version");
+  uint32_t version = 0;
+  for (const char c : text) {
+    if (c != '.') version = version * 10 + static_cast<uint32_t>(c - '0');
   }
   lexer.advance();
-  return major * 10 + minor;
+  return version;
 }
 
 // "sm_90a"

@@ -69,7 +69,7 @@ void PtxShared::read_names(Node& node) const {
     if (found != by_name_.end()) node.names.push_back(found->second);
   }
   std::ranges::sort(node.names);
-  node.names.erase(std::ranges::unique(node.names).begin(), node.names.end());
+  node.names.erase(std::unique(node.names.begin(), node.names.end()), node.names.end());
 }
 
 Result<uint32_t> PtxShared::size_from(uint32_t root, uint32_t visit) {

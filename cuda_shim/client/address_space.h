@@ -1,0 +1,54 @@
+// AddressSpace: which device addresses are in use. The client alone decides that, so that
+// allocating waits for nothing.
+//
+// Threading: any thread.
+// Errors:    allocate() returns 0 when nothing so large is free.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <set>
+
+namespace rgpu::cuda {
+
+struct Allocation {
+  uint64_t address = 0;
+  uint64_t size_bytes = 0;
+  uint64_t serial = 0;  // Its number, for CU_POINTER_ATTRIBUTE_BUFFER_ID.
+};
+
+class AddressSpace {
+ public:
+  // `memory_size_bytes`: what may be in use at once.
+  AddressSpace(uint64_t base, uint64_t size_bytes, uint64_t memory_size_bytes);
+
+  // At a multiple of 512; of 2 MiB for 1 MiB and more.
+  [[nodiscard]] uint64_t allocate(uint64_t size_bytes);
+  // False: no allocation begins there.
+  [[nodiscard]] bool free(uint64_t address);
+  // What was allocated outside of it: a module's variable. It is found, and never freed.
+  void add_foreign(uint64_t address, uint64_t size_bytes);
+  void clear();  // A device's reset.
+  // The allocation that holds the address; size 0: none.
+  [[nodiscard]] Allocation find(uint64_t address) const;
+  [[nodiscard]] uint64_t used_bytes() const;
+  [[nodiscard]] uint64_t begin() const noexcept { return base_; }
+  [[nodiscard]] uint64_t end() const noexcept { return end_; }
+
+ private:
+  void add_free(uint64_t begin, uint64_t end);  // Under mutex_, as the next.
+  void remove_free(std::map<uint64_t, uint64_t>::iterator block);
+
+  const uint64_t base_;
+  const uint64_t end_;
+  const uint64_t memory_size_bytes_;
+  mutable std::mutex mutex_;                         // Guards what follows.
+  std::map<uint64_t, Allocation> used_;              // By address.
+  std::map<uint64_t, uint64_t> free_;                // Begin to end.
+  std::set<std::pair<uint64_t, uint64_t>> by_size_;  // Size and begin of the same.
+  uint64_t used_bytes_ = 0;
+  uint64_t serials_ = 0;
+};
+
+}  // namespace rgpu::cuda

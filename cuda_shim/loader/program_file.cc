@@ -1,0 +1,48 @@
+#include "cuda_shim/loader/program_file.h"
+
+#include <unistd.h>
+
+#include <cinttypes>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+
+#include "cuda_shim/loader/elf_file.h"
+
+namespace rgpu::loader {
+namespace {
+
+// The path of the file that is mapped at `address`; empty if there is none.
+void find_mapped_path(uint64_t address, char* path, size_t size_bytes) {
+  std::FILE* maps = std::fopen("/proc/self/maps", "re");
+  if (maps == nullptr) return;
+  char line[4096 + 128];
+  while (std::fgets(line, sizeof line, maps) != nullptr) {
+    uint64_t begin = 0;
+    uint64_t end = 0;
+    int path_at = 0;
+    if (std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %n", &begin, &end, &path_at) <
+            2 ||
+        path_at == 0 || address < begin || address >= end) {
+      continue;
+    }
+    line[std::strcspn(line, "\n")] = 0;
+    std::snprintf(path, size_bytes, "%s", line + path_at);
+    break;
+  }
+  std::fclose(maps);
+}
+
+}  // namespace
+
+ProgramFile::ProgramFile(const dl_phdr_info& program) {
+  const MappedFile mapped(kExe);
+  is_exe_ = ElfFile(mapped.bytes()).has_segments(program.dlpi_phdr, program.dlpi_phnum);
+  if (!is_exe_) {
+    find_mapped_path(reinterpret_cast<uint64_t>(program.dlpi_phdr), name_, sizeof name_);
+  } else if (::readlink(kExe, name_, sizeof name_ - 1) < 0) {
+    name_[0] = 0;
+  }
+}
+
+}  // namespace rgpu::loader
