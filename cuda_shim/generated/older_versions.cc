@@ -15,7 +15,6 @@ extern "C" __attribute__((weak)) decltype(cuDevicePrimaryCtxReset_v2) cuDevicePr
 extern "C" __attribute__((weak)) decltype(cuDevicePrimaryCtxSetFlags_v2) cuDevicePrimaryCtxSetFlags_v2;
 extern "C" __attribute__((weak)) decltype(cuEventDestroy_v2) cuEventDestroy_v2;
 extern "C" __attribute__((weak)) decltype(cuEventElapsedTime_v2) cuEventElapsedTime_v2;
-extern "C" __attribute__((weak)) decltype(cuGetProcAddress_v2) cuGetProcAddress_v2;
 extern "C" __attribute__((weak)) decltype(cuGraphAddDependencies_v2) cuGraphAddDependencies_v2;
 extern "C" __attribute__((weak)) decltype(cuGraphAddNode_v2) cuGraphAddNode_v2;
 extern "C" __attribute__((weak)) decltype(cuGraphGetEdges_v2) cuGraphGetEdges_v2;
@@ -123,14 +122,6 @@ __attribute__((weak)) CUresult cuEventElapsedTime(float *pMilliseconds, CUevent 
     return CUDA_ERROR_NOT_SUPPORTED;
   }
   return cuEventElapsedTime_v2(pMilliseconds, hStart, hEnd);
-}
-
-__attribute__((weak)) CUresult cuGetProcAddress(const char *symbol, void **pfn, int cudaVersion, cuuint64_t flags) noexcept {
-  if (cuGetProcAddress_v2 == nullptr) {
-    rgpu_not_supported(155);
-    return CUDA_ERROR_NOT_SUPPORTED;
-  }
-  return cuGetProcAddress_v2(symbol, pfn, cudaVersion, flags, nullptr);
 }
 
 __attribute__((weak)) CUresult cuGraphAddDependencies(CUgraph hGraph, const CUgraphNode *from, const CUgraphNode *to, size_t numDependencies) noexcept {
