@@ -102,7 +102,7 @@ CUresult cuGraphInstantiateWithParams(CUgraphExec*, CUgraph,
   return seen("cuGraphInstantiateWithParams", parameters->hUploadStream);
 }
 CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) noexcept {
-  *value = attribute;
+  *value = static_cast<int>(attribute);
   g_seen.values = {attribute, device};
   return seen("cuDeviceGetAttribute");
 }
