@@ -1,6 +1,7 @@
 // The driver API: functions by name and version.
 
 #include "cuda_shim/client/proc_addresses.h"
+#include "cuda_shim/loader/unredirected_runtime.h"
 #include "cuda_shim/generated/cuda_api.h"
 
 using namespace rgpu::cuda;  // NOLINT: this file is nothing but the API's functions.
@@ -41,4 +42,12 @@ CUresult cuGetProcAddress(const char* symbol, void** function, int version,
                           cuuint64_t flags) noexcept {
   const CUresult code = cuGetProcAddress_v2(symbol, function, version, flags, nullptr);
   return code == CUDA_SUCCESS && *function == nullptr ? CUDA_ERROR_NOT_FOUND : code;
+}
+
+// Tables of functions that the vendor's libraries share among each other are not imitated.
+CUresult cuGetExportTable(const void** table, const CUuuid*) noexcept {
+  if (table == nullptr) return CUDA_ERROR_INVALID_VALUE;
+  *table = nullptr;
+  rgpu::loader::report_unredirected_runtime(__builtin_return_address(0));
+  return CUDA_ERROR_NOT_FOUND;
 }

@@ -30,3 +30,9 @@ cudaError_t cudaGetDriverEntryPoint(const char* symbol, void** function, unsigne
                                     cudaDriverEntryPointQueryResult* status) noexcept {
   return cudaGetDriverEntryPointByVersion(symbol, function, CUDART_VERSION, flags, status);
 }
+
+cudaError_t cudaGetExportTable(const void** table, const cudaUUID_t*) noexcept {
+  if (table == nullptr) return latch(cudaErrorInvalidValue);
+  *table = nullptr;
+  return latch(cudaErrorNotSupported);
+}
