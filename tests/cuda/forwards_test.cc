@@ -33,7 +33,7 @@ CUresult seen(const char* name, CUstream stream = nullptr) {
 
 template <typename T>
 T* pointer(uintptr_t value) {
-  return reinterpret_cast<T*>(value);
+  return reinterpret_cast<T*>(value);  // NOLINT(performance-no-int-to-ptr): a handle of no object.
 }
 
 class Forwards : public testing::Test {

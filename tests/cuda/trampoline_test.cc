@@ -20,6 +20,7 @@ std::array<double, 10> g_numbers;
 
 }  // namespace
 
+// NOLINTBEGIN(readability-identifier-naming): the libraries' names.
 extern "C" {
 
 // Eighteen words: six in registers, twelve on the stack.
@@ -49,6 +50,7 @@ __attribute__((visibility("default"))) double rgpu_cublasZdgmm_64(double a, doub
 float cublasSdot(int n, const float* x, int incx, const float* y, int incy);
 const char* nvmlErrorString(int result);
 }
+// NOLINTEND(readability-identifier-naming)
 
 namespace {
 
