@@ -17,10 +17,15 @@ void print_statistics(Client& client) {
   std::vector<ApiCall> calls = api_calls();
   std::sort(calls.begin(), calls.end(),
             [](const ApiCall& a, const ApiCall& b) { return a.count > b.count; });
-  std::fprintf(stderr, "rgpu: %-44s %12s\n", "function", "calls");
+  std::fprintf(stderr, "rgpu: %-44s %10s %10s %8s %12s %12s\n", "function", "calls", "deferred",
+               "waits", "bytes out", "bytes in");
   for (const ApiCall& call : calls) {
-    std::fprintf(stderr, "rgpu: %-44s %12llu\n", call.name,
-                 static_cast<unsigned long long>(call.count));
+    std::fprintf(stderr, "rgpu: %-44s %10llu %10llu %8llu %12llu %12llu\n", call.name,
+                 static_cast<unsigned long long>(call.count),
+                 static_cast<unsigned long long>(call.count - std::min(call.count, call.waits)),
+                 static_cast<unsigned long long>(call.waits),
+                 static_cast<unsigned long long>(call.bytes_out),
+                 static_cast<unsigned long long>(call.bytes_in));
   }
   const uint64_t background = background_waits();
   std::fprintf(stderr,

@@ -1,8 +1,8 @@
 // The driver API: functions by name and version.
 
 #include "cuda_shim/client/proc_addresses.h"
-#include "cuda_shim/loader/unredirected_runtime.h"
 #include "cuda_shim/generated/cuda_api.h"
+#include "cuda_shim/loader/unredirected_runtime.h"
 
 using namespace rgpu::cuda;  // NOLINT: this file is nothing but the API's functions.
 

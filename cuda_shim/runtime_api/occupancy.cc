@@ -34,9 +34,10 @@ CUlaunchConfig driver_config(const cudaLaunchConfig_t& config) {
 
 }  // namespace
 
-cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(
-    int* count, const void* function, int block_size, size_t shared_size_bytes,
-    unsigned int flags) noexcept {
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* count, const void* function,
+                                                                   int block_size,
+                                                                   size_t shared_size_bytes,
+                                                                   unsigned int flags) noexcept {
   return latch(with_function(function, [&](CUfunction handle) {
     return cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(count, handle, block_size,
                                                                 shared_size_bytes, flags);
