@@ -1,7 +1,8 @@
 """Compiles CUDA programs with nvcc, as a user would, and keeps what it made by content hash.
 
-A program is compiled to an object once and linked with either CUDA Runtime: the static one, which is
-nvcc's default, or libcudart.so.13. The images are PTX only, so no ptxas runs: about 0.6 s a program.
+A program is compiled to an object once and linked with either CUDA Runtime: the static one, which
+is nvcc's default, or libcudart.so.13. The images are PTX only, so no ptxas runs: about 0.6 s a
+program.
 What is kept lies in build/cuda-programs/ and is made again when the source, a header beside it,
 nvcc or an option is another.
 """
