@@ -46,14 +46,19 @@ def wheel() -> Path:
 
 
 def foreign_libraries(wheel: Path) -> list[str]:
-    """Each "FILE needs LIBRARY" of the wheel that neither the system nor torch is sure to have."""
+    """Each "FILE needs LIBRARY" of the wheel that nobody is sure to have.
+
+    The system has some, torch others, and the CUDA libraries need one that lies beside them.
+    """
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
         return [
             f"{path.name} needs {library}"
             for path in elf_files(Path(folder))
             for library in needed_libraries(path)
-            if not _SYSTEM.fullmatch(library) and not _TORCH.fullmatch(library)
+            if not _SYSTEM.fullmatch(library)
+            and not _TORCH.fullmatch(library)
+            and not (path.parent / library).is_file()
         ]
 
 
