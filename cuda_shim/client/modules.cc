@@ -23,11 +23,6 @@ const Image* choose_image(std::span<const Image> images, uint32_t capability) {
   return found;
 }
 
-uint32_t capability_of(const Device& device) {
-  return static_cast<uint32_t>(device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
-                               device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
-}
-
 // The module's mutex is held.
 void add_facts(Module& module, const ImageFacts& facts) {
   for (const KernelLayout& layout : facts.kernels) {
@@ -112,6 +107,11 @@ CUresult finish_load(Module& module, Device* device) {
 }
 
 }  // namespace
+
+uint32_t capability_of(const Device& device) {
+  return static_cast<uint32_t>(device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                               device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+}
 
 HandleTable<Module>& modules() {
   static auto* const table = new HandleTable<Module>(kModulesMax);
