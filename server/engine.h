@@ -64,7 +64,7 @@ struct EngineInfo {
   std::string torch_version;
   std::string device_type;
   std::vector<wire::DeviceInfo> devices;
-  std::optional<wire::CudaInfo> cuda;
+  std::optional<wire::CudaInfo> cuda = {};
 };
 
 class Engine {
