@@ -31,7 +31,7 @@ void AddressSpace::remove_free(std::map<uint64_t, uint64_t>::iterator block) {
   free_.erase(block);
 }
 
-uint64_t AddressSpace::allocate(uint64_t size_bytes) {
+uint64_t AddressSpace::allocate(uint64_t size_bytes, uint64_t owner) {
   const std::lock_guard lock(mutex_);
   if (size_bytes > memory_size_bytes_ - used_bytes_) return 0;
   const uint64_t granularity = size_bytes >= kLarge ? kLargeGranularity : kGranularity;
@@ -45,7 +45,7 @@ uint64_t AddressSpace::allocate(uint64_t size_bytes) {
     remove_free(free_.find(begin));
     if (begin < address) add_free(begin, address);
     if (address + room < end) add_free(address + room, end);
-    used_[address] = {address, size_bytes, ++serials_};
+    used_[address] = {address, size_bytes, ++serials_, owner};
     used_bytes_ += size_bytes;
     return address;
   }
@@ -79,7 +79,16 @@ bool AddressSpace::free(uint64_t address) {
 
 void AddressSpace::add_foreign(uint64_t address, uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
-  used_[address] = {address, size_bytes, ++serials_};
+  used_[address] = {address, size_bytes, ++serials_, 0};
+}
+
+std::vector<uint64_t> AddressSpace::owned_by(uint64_t owner) const {
+  std::vector<uint64_t> found;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [address, allocation] : used_) {
+    if (allocation.owner == owner) found.push_back(address);
+  }
+  return found;
 }
 
 void AddressSpace::clear() {

@@ -189,7 +189,8 @@ CUresult copy_on_host(Stream& stream, const Side& target, const Side& source,
 
 CUresult allocate(const Calling& calling, size_t size_bytes, uint64_t& address) {
   if (size_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  address = calling.device->addresses.allocate(size_bytes);
+  const Context& context = *calling.context;
+  address = calling.device->addresses.allocate(size_bytes, context.primary ? 0 : context.id);
   if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   return calling.client->append_allocate(calling.context->legacy.number, address, size_bytes);
 }
