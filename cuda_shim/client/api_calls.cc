@@ -31,12 +31,22 @@ constexpr uint32_t kSlots = sizeof(kNames) / sizeof(kNames[0]);
 
 extern "C" {
 __attribute__((visibility("default"))) uint64_t rgpu_api_calls[rgpu::cuda::kSlots] = {};
+__attribute__((visibility("default"),
+               tls_model("initial-exec"))) thread_local uint32_t rgpu_current_slot =
+    rgpu::cuda::kSlots;
 }
 
 namespace rgpu::cuda {
 namespace {
 
 std::atomic<bool> g_named[kSlots] = {};
+
+struct Cost {
+  std::atomic<uint64_t> waits{0};
+  std::atomic<uint64_t> bytes_out{0};
+  std::atomic<uint64_t> bytes_in{0};
+};
+Cost g_costs[kSlots + 1];  // The last one: of threads that never called.
 
 uint64_t count_of(uint32_t slot) noexcept {
   return std::atomic_ref<uint64_t>(rgpu_api_calls[slot]).load(std::memory_order_relaxed);
@@ -63,10 +73,24 @@ std::vector<ApiCall> api_calls() {
   std::vector<ApiCall> calls;
   for (uint32_t slot = 0; slot < kSlots; ++slot) {
     if (const uint64_t count = count_of(slot); count != 0) {
-      calls.push_back({kNames[slot].library, kNames[slot].name, count});
+      const Cost& cost = g_costs[slot];
+      calls.push_back({kNames[slot].library, kNames[slot].name, count, cost.waits, cost.bytes_out,
+                       cost.bytes_in});
     }
   }
   return calls;
+}
+
+void note_wait() noexcept {
+  g_costs[rgpu_current_slot].waits.fetch_add(1, std::memory_order_relaxed);
+}
+
+void note_bytes_out(uint64_t size_bytes) noexcept {
+  g_costs[rgpu_current_slot].bytes_out.fetch_add(size_bytes, std::memory_order_relaxed);
+}
+
+void note_bytes_in(uint64_t size_bytes) noexcept {
+  g_costs[rgpu_current_slot].bytes_in.fetch_add(size_bytes, std::memory_order_relaxed);
 }
 
 }  // namespace rgpu::cuda

@@ -12,6 +12,8 @@
 #include <cstring>
 #include <optional>
 
+#include "cuda_shim/client/api_calls.h"
+
 namespace rgpu::cuda {
 namespace {
 
@@ -238,6 +240,7 @@ CUresult Client::append_allocate(uint32_t stream, uint64_t address, uint64_t siz
 
 CUresult Client::append_fetch(uint32_t stream, uint64_t address, uint64_t request,
                               uint64_t size_bytes) {
+  note_bytes_in(size_bytes);
   const std::array<uint64_t, 3> immediates{request, 0, size_bytes};
   const Record record{static_cast<uint32_t>(wire::Command::kFetch),
                       0,
@@ -266,6 +269,7 @@ CUresult Client::append_call(uint32_t stream, Call call, std::span<const std::by
 
 CUresult Client::upload(uint32_t stream, uint64_t target, uint64_t storage_size_bytes,
                         Payload bytes) {
+  note_bytes_out(bytes.bytes.size());
   const Status status =
       session_->upload(stream, target, storage_size_bytes, 0, std::move(bytes), observer_);
   return status.ok() ? CUDA_SUCCESS : lost(status);
@@ -301,6 +305,7 @@ CUresult Client::ask(uint32_t stream, wire::Command command, uint64_t handle,
 }
 
 CUresult Client::wait(uint64_t request, std::vector<int64_t>* results) {
+  note_wait();
   return read(session_->wait(request, observer_), results);
 }
 

@@ -305,6 +305,7 @@ CUresult destroy_event(Event& event) {
 
 namespace {
 std::atomic<size_t> host_functions{0};
+std::atomic<uint64_t> waits_of_callbacks{0};
 }  // namespace
 
 // Of one stream: runs its host functions in order, on a thread that ends when there are none.
@@ -338,6 +339,7 @@ class CallbackQueue : public std::enable_shared_from_this<CallbackQueue> {
         entries_.pop_front();
       }
       Client* const client = connected_client();
+      waits_of_callbacks.fetch_add(1, std::memory_order_relaxed);
       const CUresult code =
           client == nullptr ? CUDA_ERROR_NOT_INITIALIZED : client->wait(entry.request);
       // As CUDA has it: not called when the context has failed.
@@ -356,6 +358,8 @@ class CallbackQueue : public std::enable_shared_from_this<CallbackQueue> {
   std::deque<Entry> entries_;
   bool running_ = false;
 };
+
+uint64_t background_waits() noexcept { return waits_of_callbacks.load(std::memory_order_relaxed); }
 
 bool host_functions_pending() noexcept {
   return host_functions.load(std::memory_order_acquire) != 0;

@@ -73,6 +73,8 @@ struct Event {
 
 // Whether a host function has been queued on some stream and has not returned.
 [[nodiscard]] bool host_functions_pending() noexcept;
+// How often a thread of ours, not the program's, waited for an answer.
+[[nodiscard]] uint64_t background_waits() noexcept;
 // Runs `function` when the stream gets there; the stream goes on when it has returned.
 [[nodiscard]] CUresult launch_host_function(Stream& stream, void (*function)(void*), void* data);
 

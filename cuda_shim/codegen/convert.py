@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from model import Model
 
@@ -53,11 +54,11 @@ class Converter:
             stars += target.count("*")
             base = re.sub(r"\s+", " ", target.replace("*", "")).strip()
 
-    def record(self, name: str) -> dict | None:
+    def record(self, name: str) -> dict[str, Any] | None:
         """The definition of a struct, union or enum."""
         return self.model.types.get(name)
 
-    def leaves(self, entry: dict, at: int = 0) -> list[tuple[int, int]]:
+    def leaves(self, entry: dict[str, Any], at: int = 0) -> list[tuple[int, int]]:
         """(offset in bytes, size) of each plain member, arrays as one."""
         found = []
         for member in entry["fields"]:
@@ -96,13 +97,13 @@ class Converter:
             count *= int(n)
         return count
 
-    def same_layout(self, one: dict, other: dict) -> bool:
+    def same_layout(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
         """Whether the members lie alike."""
         if one["size"] != other["size"] or one.get("align") != other.get("align"):
             return False
         return set(self.leaves(one)) == set(self.leaves(other))
 
-    def same_values(self, one: dict, other: dict) -> bool:
+    def same_values(self, one: dict[str, Any], other: dict[str, Any]) -> bool:
         """Whether every value of the runtime's enumeration is one of the driver's."""
         if self.model.annotations["same_enum"].get(one["name"]) == other["name"]:
             return True
@@ -122,9 +123,9 @@ class Converter:
             return cast
         if handles.get(have_base) == want_base and stars[0] == stars[1] and stars[0]:
             return cast
-        if have_base in NUMBERS and NUMBERS[have_base] == NUMBERS.get(want_base):
-            if stars[0] == stars[1]:
-                return cast if stars[0] else f"static_cast<{target}>({name})"
+        same_number = have_base in NUMBERS and NUMBERS[have_base] == NUMBERS.get(want_base)
+        if same_number and stars[0] == stars[1]:
+            return cast if stars[0] else f"static_cast<{target}>({name})"
         if have == "unsigned int" and NUMBERS.get(want) == (8, False):
             return name
         one, other = self.record(have_base), self.record(want_base)

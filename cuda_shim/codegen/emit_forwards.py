@@ -1,12 +1,13 @@
-"""runtime_forwards.cc and per_thread_variants.cc: functions that are another function with other arguments.
+"""Functions that are another with other arguments: runtime, older and per-thread ones.
 
-Both refer to what they call by weak references: a function that is not implemented is named and
+All refer to what they call by weak references: a function that is not implemented is named and
 refused as its own trampoline would. A forward is itself weak, so that one written by hand wins.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from convert import Converter, NotUnderstood
 from emit_types import preamble, prototype
@@ -25,7 +26,8 @@ def needs(model: Model, function: Function, callee: str) -> str:
     """The check that opens a body; `callee` may be missing."""
     slot = model.slot_of[function.name]
     code = "latch(cudaErrorNotSupported)" if function.is_runtime else "CUDA_ERROR_NOT_SUPPORTED"
-    return f"  if ({callee} == nullptr) {{\n    rgpu_not_supported({slot});\n    return {code};\n  }}\n"
+    refuse = f"    rgpu_not_supported({slot});\n    return {code};\n"
+    return f"  if ({callee} == nullptr) {{\n{refuse}  }}\n"
 
 
 def definition(function: Function) -> str:
@@ -50,18 +52,27 @@ def forward(model: Model, name: str, target: str, setup: str) -> tuple[str, str]
         for a, (_, kind) in zip(given, driver.params, strict=True)
     ]
     body = needs(model, function, driver.name)
-    body += f"  if (const auto code = {setup}; static_cast<int>(code) != 0) return latch(code);\n"
-    body += f"  return latch({driver.name}({', '.join(arguments)}));\n"
+    call = f"{driver.name}({', '.join(arguments)})"
+    if function.is_runtime:
+        body += (
+            f"  if (const auto code = {setup}; static_cast<int>(code) != 0) return latch(code);\n"
+        )
+        call = f"latch({call})"
+    body += f"  return {call};\n"
     return "__attribute__((weak)) " + definition(function) + body + "}\n", driver.name
 
 
-def forwards(model: Model) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
+# What a forward does before it calls, by section of annotations.toml.
+SETUPS = {"forward": "ensure_context()", "forward_without_context": "initialise()", "older": ""}
+
+
+def forwards(
+    model: Model, sections: Iterable[str] = SETUPS
+) -> tuple[dict[str, str], dict[str, str], dict[str, str]]:
     """Text by name, driver function by name, and why those that are left out are."""
     texts, targets, refused = {}, {}, {}
-    for section, setup in (
-        ("forward", "ensure_context()"),
-        ("forward_without_context", "initialise()"),
-    ):
+    for section in sections:
+        setup = SETUPS[section]
         for name, target in model.annotations[section].items():
             try:
                 texts[name], targets[name] = forward(model, name, target, setup)
@@ -72,7 +83,7 @@ def forwards(model: Model) -> tuple[dict[str, str], dict[str, str], dict[str, st
 
 def runtime_forwards(model: Model) -> str:
     """runtime_forwards.cc."""
-    texts, targets, refused = forwards(model)
+    texts, targets, refused = forwards(model, ("forward", "forward_without_context"))
     left_out = "".join(f"// {name}: {reason}\n" for name, reason in sorted(refused.items()))
     return (
         preamble(model)
@@ -82,6 +93,21 @@ def runtime_forwards(model: Model) -> str:
         + '#include "cuda_shim/client/context.h"\n#include "cuda_shim/client/errors.h"\n\n'
         + "using rgpu::cuda::ensure_context;\nusing rgpu::cuda::initialise;\n"
         + "using rgpu::cuda::latch;\n\n"
+        + weak(set(targets.values()))
+        + "\n"
+        + "\n".join(texts.values())
+    )
+
+
+def older_versions(model: Model) -> str:
+    """older_versions.cc."""
+    texts, targets, refused = forwards(model, ("older",))
+    if refused:
+        raise SystemExit(f"generate: no rule for {refused}")
+    return (
+        preamble(model)
+        + "//\n// Earlier versions of driver functions, as the newest one with other arguments.\n\n"
+        + '#include "cuda_shim/client/api_calls.h"\n#include "cuda_shim/generated/cuda_api.h"\n\n'
         + weak(set(targets.values()))
         + "\n"
         + "\n".join(texts.values())
@@ -99,9 +125,10 @@ def asynchronous(model: Model, base: Function) -> Function | None:
     ]
     for candidate in candidates:
         found = model.functions.get(candidate or "")
-        if found and [t for _, t in found.params[:-1]] == [t for _, t in base.params]:
-            if found.params[-1][1] in STREAMS:
-                return found
+        if found is None or found.params[-1][1] not in STREAMS:
+            continue
+        if [t for _, t in found.params[:-1]] == [t for _, t in base.params]:
+            return found
     return None
 
 

@@ -17,7 +17,9 @@ def proc_addresses(model: Model) -> str:
         " for `name`\n// from that version of CUDA on.\n",
     ]
     for name, version, variant, symbol in model.cuda["proc_addresses"]:
-        lines.append(f'RGPU_PROC("{name}", {version}, {"true" if variant else "false"}, {symbol})\n')
+        lines.append(
+            f'RGPU_PROC("{name}", {version}, {"true" if variant else "false"}, {symbol})\n'
+        )
     return "".join(lines)
 
 
@@ -33,13 +35,19 @@ def driver_entries(model: Model) -> str:
     cuGetProcAddress lies in librgpu_cuda.so, which cannot refer to the libraries above it.
     """
     text = emit_trampolines.assembly(model, "libcuda")
-    text = text.replace("// The exports of libcuda.so.1. Each", "// Inside librgpu_cuda.so:"
-                        " rgpu_entry_<name> is libcuda's <name>. Each")
+    text = text.replace(
+        "// The exports of libcuda.so.1. Each",
+        "// Inside librgpu_cuda.so: rgpu_entry_<name> is libcuda's <name>. Each",
+    )
     head, entries = text.split("\nRGPU_ENTRY ", 1)
-    head = head.replace("  .globl \\name\n", "  .globl rgpu_entry_\\name\n  .hidden rgpu_entry_\\name\n")
+    head = head.replace(
+        "  .globl \\name\n", "  .globl rgpu_entry_\\name\n  .hidden rgpu_entry_\\name\n"
+    )
     head = head.replace(".type \\name,", ".type rgpu_entry_\\name,")
     head = head.replace("\n\\name:\n", "\nrgpu_entry_\\name:\n")
-    head = head.replace(".size \\name, . - \\name", ".size rgpu_entry_\\name, . - rgpu_entry_\\name")
+    head = head.replace(
+        ".size \\name, . - \\name", ".size rgpu_entry_\\name, . - rgpu_entry_\\name"
+    )
     return f"{head}\nRGPU_ENTRY {entries}"
 
 

@@ -18,6 +18,8 @@ X86 = """\
   endbr64
   movq rgpu_api_calls@GOTPCREL(%rip), %r11
   lock incq 8*\\slot(%r11)
+  movq rgpu_current_slot@gottpoff(%rip), %r11
+  movl $\\slot, %fs:(%r11)
   movq rgpu_\\name@GOTPCREL(%rip), %r11
   testq %r11, %r11
   jz 1f
@@ -66,6 +68,10 @@ ARM = """\
   add x11, x11, #1
   stxr w12, x11, [x9]
   cbnz w12, 1b
+  mrs x9, tpidr_el0
+  adrp x11, :gottprel:rgpu_current_slot
+  ldr x11, [x11, :gottprel_lo12:rgpu_current_slot]
+  str w10, [x9, x11]
   adrp x16, :got:rgpu_\\name
   ldr x16, [x16, :got_lo12:rgpu_\\name]
   cbz x16, 2f

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from clang import cindex
 from clang.cindex import CursorKind, TokenKind, TypeKind
@@ -54,9 +55,9 @@ def foreign_files() -> list[tuple[str, str]]:
 class Facts:
     """What one translation unit declares, in its order."""
 
-    declarations: list[dict] = field(default_factory=list)
-    functions: list[dict] = field(default_factory=list)
-    macros: list[dict] = field(default_factory=list)
+    declarations: list[dict[str, Any]] = field(default_factory=list)
+    functions: list[dict[str, Any]] = field(default_factory=list)
+    macros: list[dict[str, Any]] = field(default_factory=list)
 
 
 def parse(text: str, include_dirs: list[Path], arguments: list[str]) -> cindex.TranslationUnit:
@@ -83,11 +84,11 @@ def clean(spelling: str) -> str:
     return re.sub(r"\s+", " ", spelling).strip()
 
 
-def describe_field(cursor: cindex.Cursor, record: cindex.Type) -> dict:
+def describe_field(cursor: cindex.Cursor, record: cindex.Type) -> dict[str, Any]:
     """One member: name, type, offset in bits, and its own record when that has no name."""
     kind = cursor.type
     name = "" if "(" in cursor.spelling else cursor.spelling  # clang describes what has no name.
-    entry: dict = {"name": name, "type": clean(kind.spelling)}
+    entry: dict[str, Any] = {"name": name, "type": clean(kind.spelling)}
     entry["offset"] = cursor.get_field_offsetof()
     if cursor.is_bitfield():
         entry["bits"] = cursor.get_bitfield_width()
@@ -103,26 +104,26 @@ def describe_field(cursor: cindex.Cursor, record: cindex.Type) -> dict:
     return entry
 
 
-def alignment(cursor: cindex.Cursor) -> int | None:
-    """The alignment that a declaration asks for, if it asks."""
-    asks = any(c.kind == CursorKind.ALIGNED_ATTR for c in cursor.get_children())
-    return cursor.type.get_align() if asks else None
+def alignment(kind: cindex.Type) -> int | None:
+    """A record's alignment where it is more than its members need: alignas somewhere in it."""
+    members = [f.type.get_align() for f in kind.get_fields()]
+    return kind.get_align() if kind.get_align() > max(members, default=1) else None
 
 
-def describe_record(cursor: cindex.Cursor) -> dict:
+def describe_record(cursor: cindex.Cursor) -> dict[str, Any]:
     """A struct or union with its layout."""
-    entry: dict = {"kind": "union" if cursor.kind == CursorKind.UNION_DECL else "struct"}
+    entry: dict[str, Any] = {"kind": "union" if cursor.kind == CursorKind.UNION_DECL else "struct"}
     entry["name"] = "" if is_unnamed(cursor) else cursor.spelling
     if not cursor.is_definition():
         return entry
-    if asked := alignment(cursor):
+    if asked := alignment(cursor.type):
         entry["align"] = asked
     entry["size"] = cursor.type.get_size()
     entry["fields"] = [describe_field(f, cursor.type) for f in cursor.type.get_fields()]
     return entry
 
 
-def describe_enum(cursor: cindex.Cursor) -> dict:
+def describe_enum(cursor: cindex.Cursor) -> dict[str, Any]:
     """An enumeration with its values."""
     constants = [c for c in cursor.get_children() if c.kind == CursorKind.ENUM_CONSTANT_DECL]
     return {
@@ -133,7 +134,7 @@ def describe_enum(cursor: cindex.Cursor) -> dict:
     }
 
 
-def describe_function(cursor: cindex.Cursor) -> dict:
+def describe_function(cursor: cindex.Cursor) -> dict[str, Any]:
     """A prototype; unnamed parameters stay unnamed."""
     return {
         "name": cursor.spelling,
@@ -145,10 +146,10 @@ def describe_function(cursor: cindex.Cursor) -> dict:
 class Reader:
     """Collects the facts of the headers whose file names are in `wanted`."""
 
-    def __init__(self, wanted: set[str]):
+    def __init__(self, wanted: set[str]) -> None:
         self.wanted = wanted
         self.facts = Facts()
-        self.functions: dict[str, dict] = {}
+        self.functions: dict[str, dict[str, Any]] = {}
         self.defined: dict[str, int] = {}
 
     def read(self, unit: cindex.TranslationUnit) -> Facts:
@@ -190,7 +191,7 @@ class Reader:
         last = self.facts.declarations[-1] if self.facts.declarations else None
         return last is not None and last["kind"] != "typedef" and not last["name"]
 
-    def add(self, entry: dict) -> None:
+    def add(self, entry: dict[str, Any]) -> None:
         """Keeps declaration order, once each."""
         key = f"{entry['kind']} {entry['name']}" if entry["name"] else ""
         complete = "fields" in entry or "values" in entry or entry["kind"] == "typedef"
@@ -222,7 +223,7 @@ def macro_names(unit: cindex.TranslationUnit, wanted: set[str], pattern: str) ->
 
 def read_macros(
     names: list[str], includes: str, include_dirs: list[Path], arguments: list[str]
-) -> list[dict]:
+) -> list[dict[str, Any]]:
     """The values of macros that are integers or casts of integers to a pointer type."""
     text = includes + "".join(
         f"enum {{ rgpu_v_{n} = (long long)({n}) }};\n__typeof__({n}) rgpu_t_{n};\n" for n in names
@@ -230,7 +231,7 @@ def read_macros(
     unit = cindex.Index.create().parse(
         "rgpu_macros.c",
         args=[
-            *("-nostdinc", "-xc", "-std=gnu17", *arguments),
+            *("-nostdinc", "-ferror-limit=0", "-xc", "-std=gnu17", *arguments),
             *(f"-isystem{d}" for d in [FOREIGN_DIR, *include_dirs]),
         ],
         unsaved_files=[("rgpu_macros.c", text), *foreign_files()],
@@ -240,6 +241,7 @@ def read_macros(
         names[(d.location.line - 1 - offset) // 2]
         for d in unit.diagnostics
         if d.severity >= cindex.Diagnostic.Error
+        and d.location.file
         and d.location.file.name == "rgpu_macros.c"
         and d.location.line > offset
     }

@@ -8,6 +8,7 @@ import tomllib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 FOLDER = Path(__file__).parent
 LIBRARIES = ("libcuda", "libcudart", "libcublas", "libcublasLt", "libcudnn", "libnvidia-ml")
@@ -39,10 +40,10 @@ class Function:
 class Model:
     """api/*.json and annotations.toml."""
 
-    cuda: dict
-    libraries: dict[str, dict]
+    cuda: dict[str, Any]
+    libraries: dict[str, dict[str, Any]]
     slots: list[tuple[str, str]]
-    annotations: dict
+    annotations: dict[str, Any]
     functions: dict[str, Function] = field(default_factory=dict)
 
     @classmethod
@@ -50,8 +51,11 @@ class Model:
         """Reads the files beside this one."""
         api = FOLDER / "api"
         cuda = json.loads((api / "cuda.json").read_text())
-        libraries = {n: json.loads((api / f"{n}.json").read_text()) for n in LIBRARIES
-                     if (api / f"{n}.json").exists()}
+        libraries = {
+            n: json.loads((api / f"{n}.json").read_text())
+            for n in LIBRARIES
+            if (api / f"{n}.json").exists()
+        }
         slots = [tuple(s) for s in json.loads((api / "slots.json").read_text())["slots"]]
         annotations = tomllib.loads((FOLDER / "annotations.toml").read_text())
         model = cls(cuda, libraries, slots, annotations)
@@ -87,13 +91,13 @@ class Model:
         return {name: slot for slot, (_, name) in enumerate(self.slots)}
 
     @cached_property
-    def types(self) -> dict[str, dict]:
+    def types(self) -> dict[str, dict[str, Any]]:
         """Every named declaration; a definition wins over a forward one."""
-        found: dict[str, dict] = {}
+        found: dict[str, dict[str, Any]] = {}
         for entry in self.cuda["declarations"]:
-            if entry["name"] not in found or "fields" in entry or "values" in entry:
-                if not (entry["kind"] == "typedef" and entry["name"] in found):
-                    found[entry["name"]] = entry
+            complete = "fields" in entry or "values" in entry
+            if entry["name"] not in found or complete:
+                found[entry["name"]] = entry
         return found
 
     @cached_property

@@ -15,6 +15,7 @@ import re
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import headers
 import read_libraries
@@ -52,7 +53,7 @@ def includes(names: Iterable[str]) -> str:
     return "".join(f"#include <{n}>\n" for n in names)
 
 
-def write(name: str, content: dict) -> None:
+def write(name: str, content: dict[str, Any]) -> None:
     """One entry a line, so that an upgrade's diff can be read."""
     lines = []
     for key, value in content.items():
@@ -80,7 +81,7 @@ def exports(library: Path) -> tuple[str, list[str]]:
     return node, sorted(names)
 
 
-def read_core(include: list[Path]) -> tuple[dict, list[dict]]:
+def read_core(include: list[Path]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """cuda.json's content, and the functions of cuda.h and its driver-side neighbours."""
     unit = headers.parse(CORE, include, ["-std=c++17", INTERNAL])
     facts = headers.Reader(TYPE_HEADERS).read(unit)
@@ -100,7 +101,7 @@ def read_core(include: list[Path]) -> tuple[dict, list[dict]]:
     return content, facts.functions
 
 
-def reachable(facts: headers.Facts) -> list[dict]:
+def reachable(facts: headers.Facts) -> list[dict[str, Any]]:
     """The declarations without the vector types that nothing else names."""
     names = set()
     for entry in [*facts.functions, *facts.declarations]:
@@ -115,10 +116,10 @@ def reachable(facts: headers.Facts) -> list[dict]:
     ]
 
 
-def read_interop(include: list[Path], names: Iterable[str]) -> list[dict]:
+def read_interop(include: list[Path], names: Iterable[str]) -> list[dict[str, Any]]:
     """The functions of the graphics headers; their types stay out of the model."""
     interop = ["-std=c++17", INTERNAL, "-D__CUDA_RUNTIME_H__"]  # That one needs C++ headers.
-    found: list[dict] = []
+    found: list[dict[str, Any]] = []
     for name in names:
         unit = headers.parse(includes([*BEFORE_INTEROP, name]), include, interop)
         found += headers.Reader({name}).read(unit).functions
@@ -138,12 +139,12 @@ def read_typedefs(include: list[Path]) -> list[tuple[str, int, str]]:
     return sorted(found)
 
 
-def proc_addresses(typedefs: list[tuple[str, int, str]], symbols: set[str]) -> list[list]:
+def proc_addresses(typedefs: list[tuple[str, int, str]], symbols: set[str]) -> list[list[Any]]:
     """[name, version, variant, symbol]: the N-th version of a name is its N-th symbol.
 
     The symbols of a name are name, name_v2, name_v3…, with the variant's suffix.
     """
-    rows: list[list] = []
+    rows: list[list[Any]] = []
     for key in sorted({(n, v) for n, _, v in typedefs}):
         name, variant = key
         suffix = f"_{variant}" if variant else ""
@@ -157,6 +158,30 @@ def proc_addresses(typedefs: list[tuple[str, int, str]], symbols: set[str]) -> l
     return rows
 
 
+def check_against_cupti(include: list[Path], functions: list[dict[str, Any]]) -> int:
+    """Compares the prototypes with CUPTI's records of parameters; how many were compared."""
+    known = {f["name"]: f["params"] for f in functions}
+    compared = 0
+    for name in ("generated_cuda_meta.h", "generated_cuda_runtime_api_meta.h"):
+        unit = headers.parse(includes([*BEFORE_INTEROP, name]), include, ["-std=c++17", INTERNAL])
+        for entry in headers.Reader({name}).read(unit).declarations:
+            function = re.sub(r"_params_st$|_params$", "", entry["name"])
+            function = re.sub(r"_v\d+$", "", function) if function.startswith("cuda") else function
+            if entry["kind"] != "struct" or function not in known or "fields" not in entry:
+                continue
+            theirs = [(f["name"], f["type"]) for f in entry["fields"]]
+            ours = [(n, decayed(t)) for n, t in known[function]]
+            if theirs and [t for _, t in theirs] != [t for _, t in ours]:
+                raise SystemExit(f"read_headers: {function}: {ours}, but CUPTI has {theirs}")
+            compared += 1
+    return compared
+
+
+def decayed(kind: str) -> str:
+    """A parameter's type as a member's: arrays are pointers."""
+    return re.sub(r"\s*\[\d*\]$", " *", kind)
+
+
 def asked_by_static_cudart(archive: Path) -> set[str]:
     """The driver's functions that a static CUDA Runtime asks for by name."""
     data = archive.read_bytes()
@@ -164,7 +189,7 @@ def asked_by_static_cudart(archive: Path) -> set[str]:
     return {f.decode() for f in found}
 
 
-def runtime_errors(library: Path, declarations: list[dict]) -> list[list]:
+def runtime_errors(library: Path, declarations: list[dict[str, Any]]) -> list[list[Any]]:
     """[value, name, text] of each cudaError, as the vendor's library says them."""
     cudart = ctypes.CDLL(str(library))
     for function in (cudart.cudaGetErrorName, cudart.cudaGetErrorString):
@@ -225,9 +250,11 @@ def read_cuda(root: Path, include: list[Path]) -> None:
     typedefs = read_typedefs(include)
     content["unknown_driver_names"] = sorted(asked - names - {t[0] for t in typedefs})
     names |= asked | {t[0] for t in typedefs}
-    content["interop"] = [f for f in interop + read_interop(include, RUNTIME_INTEROP)]
+    content["interop"] = interop + read_interop(include, RUNTIME_INTEROP)
     content["proc_addresses"] = proc_addresses(typedefs, names)
     content["errors"] = runtime_errors(runtime_library, content["declarations"])
+    if (include[0] / "generated_cuda_meta.h").exists():
+        print(f"read_headers: {check_against_cupti(include, functions)} prototypes as in CUPTI's")
     write("cuda", content)
     node, runtime_names = exports(runtime_library)
     write("libcuda", {"soname": "libcuda.so.1", "node": "", "exports": sorted(names)})

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import headers
 
@@ -83,7 +84,7 @@ def read_library(
     packages: Path,
     include: list[Path],
     exports: Callable[[Path], tuple[str, list[str]]],
-) -> dict:
+) -> dict[str, Any]:
     """The content of the library's JSON file."""
     facts = read(library, include, [])
     functions = {f["name"]: {**f, "public": True} for f in facts.functions}

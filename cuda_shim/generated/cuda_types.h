@@ -1454,7 +1454,7 @@ struct CUDA_RESOURCE_VIEW_DESC_st {
 static_assert(sizeof(struct CUDA_RESOURCE_VIEW_DESC_st) == 112);
 typedef struct CUDA_RESOURCE_VIEW_DESC_st CUDA_RESOURCE_VIEW_DESC_v1;
 typedef CUDA_RESOURCE_VIEW_DESC_v1 CUDA_RESOURCE_VIEW_DESC;
-struct CUtensorMap_st {
+struct alignas(128) CUtensorMap_st {
   cuuint64_t opaque[16];
 };
 static_assert(sizeof(struct CUtensorMap_st) == 128);

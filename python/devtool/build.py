@@ -101,7 +101,7 @@ def _install_inputs(folder: Path) -> str:
         if "__pycache__" not in path.parts and path.is_file():
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes())
     built = [*folder.glob("**/_C*.so"), *folder.glob("**/rgpu-opserver*"),
-             *folder.glob("**/rgpu-relay*")]  # fmt: skip
+             *folder.glob("**/rgpu-relay*"), *folder.glob("cuda_shim/lib/*.so*")]  # fmt: skip
     files = [path for path in built if path.is_file()]
     if not files:
         raise DevError(f"{folder} holds nothing to install")

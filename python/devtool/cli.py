@@ -30,6 +30,12 @@ def _parser() -> argparse.ArgumentParser:
     lint = commands.add_parser("lint", help="formatting, linters, each header alone")
     lint.add_argument("--fix", action="store_true", help="change the files where that is possible")
     lint.add_argument("--all", action="store_true", help="lint the code that includes torch, too")
+    codegen = commands.add_parser("codegen", help="rewrite cuda_shim/generated/ from its model")
+    codegen.add_argument("--headers", action="store_true", help="read CUDA's headers again, first")
+    codegen.add_argument("--check", action="store_true", help="only say what differs")
+    codegen.add_argument(
+        "--coverage", metavar="LOG", help="write docs/cuda/coverage.md from a list of calls"
+    )
     clean = commands.add_parser("clean", help="remove what was built")
     clean.add_argument("--all", action="store_true", help=".venv as well")
     return parser
@@ -53,7 +59,7 @@ def _clean(everything: bool) -> int:
 
 
 def _dispatch(options: argparse.Namespace, rest: list[str]) -> int:
-    from devtool import bench, build, checks, lint, wheel
+    from devtool import bench, build, checks, codegen, lint, wheel
 
     match options.command:
         case "setup":
@@ -75,6 +81,8 @@ def _dispatch(options: argparse.Namespace, rest: list[str]) -> int:
             return 0
         case "lint":
             return lint.lint(options.fix, options.all)
+        case "codegen":
+            return codegen.codegen(options.headers, options.check, options.coverage)
         case _:
             return _clean(options.all)
 

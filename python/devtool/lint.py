@@ -10,8 +10,9 @@ from devtool import build, machine
 from devtool.console import ROOT, run, say
 from devtool.venv import VENV, ensure_group
 
-_FOLDERS = ("wire", "runtime", "server", "torch_backend", "python", "bench", "tests")
-_PYTHON = ("dev", "python", "tests", "bench")
+_FOLDERS = ("wire", "runtime", "server", "torch_backend", "cuda_shim", "python", "bench", "tests")
+_GENERATED = "cuda_shim/generated/"  # Exempt: ./dev codegen --check says whether it is current.
+_PYTHON = ("dev", "python", "tests", "bench", "cuda_shim/codegen")
 
 
 def lint(fix: bool, everything: bool) -> int:
@@ -41,7 +42,8 @@ def _sources(*suffixes: str) -> list[Path]:
         ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *_FOLDERS],
         cwd=ROOT, capture_output=True, text=True, check=True,
     ).stdout.splitlines()  # fmt: skip
-    return [ROOT / name for name in tracked if name.endswith(suffixes) and (ROOT / name).exists()]
+    kept = [n for n in tracked if n.endswith(suffixes) and not n.startswith(_GENERATED)]
+    return [ROOT / name for name in kept if (ROOT / name).exists()]
 
 
 def _tool(name: str) -> Path:
@@ -107,7 +109,10 @@ def _ruff(fix: bool) -> bool:
 
 def _mypy() -> bool:
     say("mypy")
-    packages = ["python/devtool", "python/rgpu_launch", "python/demo", "python/rgpu"]
+    packages = [
+        *("python/devtool", "python/rgpu_launch", "python/demo", "python/rgpu"),
+        "cuda_shim/codegen",
+    ]
     return all(
         run([_tool("mypy"), "--python-executable", _tool("python"), package], check=False) == 0
         for package in packages

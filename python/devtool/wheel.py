@@ -46,13 +46,16 @@ def wheel() -> Path:
 
 
 def foreign_libraries(wheel: Path) -> list[str]:
-    """Each "FILE needs LIBRARY" of the wheel that neither the system nor torch is sure to have."""
+    """Each "FILE needs LIBRARY" that neither system, torch nor the wheel itself is sure to have."""
     with tempfile.TemporaryDirectory() as folder, zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder)
+        files = elf_files(Path(folder))
+        own = {path.name for path in files}
         return [
             f"{path.name} needs {library}"
-            for path in elf_files(Path(folder))
+            for path in files
             for library in needed_libraries(path)
+            if library not in own
             if not _SYSTEM.fullmatch(library) and not _TORCH.fullmatch(library)
         ]
 

@@ -124,3 +124,10 @@ def run_snippet() -> Callable[..., subprocess.CompletedProcess[str]]:
         )
 
     return run
+
+
+@pytest.fixture(scope="session")
+def two_cuda_devices() -> Iterator[Service]:
+    """A server whose CUDA programs see two devices."""
+    with start_opserver(DEVICE, threads=1, compiler="", cuda_devices=2) as service:
+        yield service

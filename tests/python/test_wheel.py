@@ -38,6 +38,16 @@ ALLOWED = {
     "libtorch_cpu.so",
     "libtorch_python.so",
 }
+CUDA_LIBRARIES = {
+    "libcuda.so",
+    "libcuda.so.1",
+    "libcudart.so.13",
+    "libcublas.so.13",
+    "libcublasLt.so.13",
+    "libcudnn.so.9",
+    "libnvidia-ml.so.1",
+    "librgpu_cuda.so",
+}
 README = (ROOT / "README.md").read_text()
 FIRST_PROGRAM = re.search(r"^```\n(import torch, rgpu\n.*?)^```$", README, re.DOTALL | re.M)[1]
 
@@ -54,7 +64,9 @@ def check_wheel(wheel: Path, folder: Path) -> None:
         archive.extractall(folder)
         names = [name for name in archive.namelist() if not name.endswith("/")]
     files = tool.elf_files(folder)
-    assert [re.sub(r"\..*", "", path.name) for path in files] == [
+    cuda = {path.name for path in files if path.parent == folder / "rgpu" / "lib" / "cuda"}
+    assert cuda >= CUDA_LIBRARIES
+    assert [re.sub(r"\..*", "", path.name) for path in files if path.name not in cuda] == [
         "_C",
         "rgpu-opserver",
         "rgpu-relay",
@@ -62,8 +74,11 @@ def check_wheel(wheel: Path, folder: Path) -> None:
     ]
     for path in files:
         needed = set(tool.needed_libraries(path))
-        assert "libc.so.6" in needed
-        assert needed <= ALLOWED, path.name
+        if path.name in cuda:
+            assert needed <= ALLOWED | cuda, path.name
+        else:
+            assert "libc.so.6" in needed
+            assert needed <= ALLOWED, path.name
         sections = subprocess.run(["readelf", "-SW", path], capture_output=True, text=True).stdout
         assert ".dynsym" in sections
         assert ".symtab" not in sections, f"{path.name} is not stripped"
