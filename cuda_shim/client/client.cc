@@ -27,6 +27,8 @@ constexpr size_t kSaidMax = 64;
 std::atomic<Client*> the_client{nullptr};
 std::atomic<bool> forked{false};
 std::mutex connect_mutex;
+CUresult refused =
+    CUDA_SUCCESS;  // Why connecting failed: it is tried, and said, once. Guarded by it.
 
 void in_forked_child() {
   forked.store(true, std::memory_order_relaxed);
@@ -183,13 +185,15 @@ CUresult client(Client*& client) noexcept {
   const std::lock_guard lock(connect_mutex);
   client = the_client.load(std::memory_order_acquire);
   if (client != nullptr) return CUDA_SUCCESS;
+  if (refused != CUDA_SUCCESS) return refused;
   std::unique_ptr<Client> made;
   try {
-    if (const CUresult code = connect(made); code != CUDA_SUCCESS) return code;
+    refused = connect(made);
   } catch (const std::exception& error) {
     say(error.what());
-    return CUDA_ERROR_OUT_OF_MEMORY;
+    refused = CUDA_ERROR_OUT_OF_MEMORY;
   }
+  if (refused != CUDA_SUCCESS) return refused;
   static const int registered = pthread_atfork(nullptr, nullptr, &in_forked_child);
   (void)registered;
   client = made.release();

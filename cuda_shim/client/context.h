@@ -26,6 +26,7 @@ struct Context {
   std::mutex mutex;  // Guards what follows.
   std::vector<std::pair<int, size_t>> limits;  // By CUlimit; those that were set.
   CUfunc_cache cache_config = CU_FUNC_CACHE_PREFER_NONE;
+  std::vector<uint64_t> peers;  // Ids of contexts whose memory it may reach.
 };
 
 [[nodiscard]] HandleTable<Context>& contexts();

@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "cuda_shim/client/errors.h"
+#include "cuda_shim/client/memory_pool.h"
 #include "cuda_shim/client/modules.h"
 #include "wire/stream.h"
 
@@ -32,6 +33,7 @@ CUresult reset_device(Context& context) {
   unload_from(device);
   RGPU_TRY(client->append(stream, Call::kResetDevice, wire::cuda::DeviceId{device.number}));
   device.addresses.clear();
+  clear_pools(device);
   const std::lock_guard lock(context.mutex);
   context.limits.clear();
   context.cache_config = CU_FUNC_CACHE_PREFER_NONE;

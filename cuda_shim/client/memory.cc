@@ -8,6 +8,7 @@
 #include <map>
 
 #include "cuda_shim/client/deliveries.h"
+#include "cuda_shim/client/memory_pool.h"
 
 namespace rgpu::cuda {
 namespace {
@@ -199,6 +200,9 @@ CUresult free_device(Client& client, uint64_t address) {
   const Allocation allocation = device->addresses.find(address);
   if (allocation.address != address || allocation.mapped || address >= device->addresses.end()) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult code = forget_pool_memory(address); code == CUDA_ERROR_INVALID_VALUE) {
+    return code;
   }
   // First on its way to the server: whoever is given the address next comes later.
   client.session().free(address);

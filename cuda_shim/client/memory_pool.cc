@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cuda_shim/client/errors.h"
+#include "cuda_shim/client/streams.h"
 #include "wire/stream.h"
 
 namespace rgpu::cuda {
@@ -59,7 +60,7 @@ CUresult PoolMemory::allocate(Client& client, uint32_t stream, uint64_t size_byt
   for (auto at = kept_.lower_bound(wanted); at != kept_.end() && at->first <= wanted * kWasteMax;
        ++at) {
     const PoolBlock block = at->second;
-    if (!block.idle && block.stream != stream) continue;
+    if (block.stream != stream && !is_done(block.stream, block.position)) continue;
     kept_.erase(at);
     kept_bytes_ -= block.size_bytes;
     used_.emplace(block.address, block.size_bytes);
@@ -92,18 +93,23 @@ CUresult PoolMemory::give_back(Client& client, uint32_t stream, uint64_t address
   used_.erase(found);
   used_bytes_ -= size_bytes;
   kept_bytes_ += size_bytes;
-  kept_.emplace(size_bytes, PoolBlock{address, size_bytes, stream, false});
+  const uint64_t position = client.session().appended(stream);
+  kept_.emplace(size_bytes, PoolBlock{address, size_bytes, stream, position});
   if (closed_) release_all(client);
   return CUDA_SUCCESS;
 }
 
-bool PoolMemory::forget(uint64_t address) {
+CUresult PoolMemory::forget(uint64_t address) {
   const std::lock_guard lock(mutex_);
   const auto found = used_.find(address);
-  if (found == used_.end()) return false;
+  if (found == used_.end()) {
+    const bool is_kept = std::ranges::any_of(
+        kept_, [&](const auto& entry) { return entry.second.address == address; });
+    return is_kept ? CUDA_ERROR_INVALID_VALUE : CUDA_ERROR_NOT_FOUND;
+  }
   used_bytes_ -= found->second;
   used_.erase(found);
-  return true;
+  return CUDA_SUCCESS;
 }
 
 void PoolMemory::free_block(Client& client, std::multimap<uint64_t, PoolBlock>::iterator block) {
@@ -114,11 +120,11 @@ void PoolMemory::free_block(Client& client, std::multimap<uint64_t, PoolBlock>::
   kept_.erase(block);
 }
 
-// Idle blocks alone: freeing one that a stream still uses would make all streams wait for it.
+// Only blocks that no stream uses any more: freeing another would make all streams wait for it.
 void PoolMemory::release(Client& client, uint64_t kept_size_bytes) {
   for (auto at = kept_.end(); at != kept_.begin() && reserved_bytes() > kept_size_bytes;) {
     const auto block = std::prev(at);
-    if (block->second.idle) {
+    if (is_done(block->second.stream, block->second.position)) {
       free_block(client, block);
     } else {
       at = block;
@@ -130,17 +136,8 @@ void PoolMemory::release_all(Client& client) {
   while (!kept_.empty()) free_block(client, kept_.begin());
 }
 
-void PoolMemory::stream_done(Client& client, uint32_t stream) {
+void PoolMemory::trim_to_threshold(Client& client) {
   const std::lock_guard lock(mutex_);
-  for (auto& [size, block] : kept_) {
-    if (block.stream == stream) block.idle = true;
-  }
-  release(client, release_threshold_bytes_);
-}
-
-void PoolMemory::all_done(Client& client) {
-  const std::lock_guard lock(mutex_);
-  for (auto& [size, block] : kept_) block.idle = true;
   release(client, release_threshold_bytes_);
 }
 
@@ -284,21 +281,16 @@ CUresult give_back(Client& client, uint32_t stream, uint64_t address) {
   return CUDA_ERROR_INVALID_VALUE;
 }
 
-bool forget_pool_memory(uint64_t address) {
-  return std::ranges::any_of(live_pools(),
-                             [&](const auto& memory) { return memory->forget(address); });
+CUresult forget_pool_memory(uint64_t address) {
+  for (const auto& memory : live_pools()) {
+    const CUresult code = memory->forget(address);
+    if (code != CUDA_ERROR_NOT_FOUND) return code;
+  }
+  return CUDA_ERROR_NOT_FOUND;
 }
 
-void pools_stream_done(Client& client, Device& device, uint32_t stream) {
-  for (const auto& memory : live_pools()) {
-    if (&memory->device() == &device) memory->stream_done(client, stream);
-  }
-}
-
-void pools_all_done(Client& client, Device& device) {
-  for (const auto& memory : live_pools()) {
-    if (&memory->device() == &device) memory->all_done(client);
-  }
+void trim_pools(Client& client) {
+  for (const auto& memory : live_pools()) memory->trim_to_threshold(client);
 }
 
 void clear_pools(Device& device) {

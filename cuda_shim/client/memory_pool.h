@@ -1,9 +1,9 @@
 // MemoryPool: device memory that is given and taken back in the order of streams.
 //
 // Memory that was given back is kept, and given again at once on the stream that it was given back
-// on: what was issued there before comes first. Once that stream was waited for, it is idle: any
-// stream may have it, and what is kept beyond the pool's release threshold is freed. Nothing here
-// waits or asks.
+// on: what was issued there before comes first. Once that stream is known to have got there, any stream may
+// have it, and at the next synchronization what is kept beyond the pool's release threshold is freed.
+// Nothing here waits or asks.
 //
 // Threading: any thread.
 // Lifetime:  handles as HandleTable says. Memory outlives its pool until it is given back.
@@ -25,8 +25,8 @@ namespace rgpu::cuda {
 struct PoolBlock {
   uint64_t address = 0;
   uint64_t size_bytes = 0;
-  uint32_t stream = 0;  // The wire's number of the one it was given back on.
-  bool idle = false;    // That stream was waited for since.
+  uint32_t stream = 0;    // The wire's number of the one it was given back on,
+  uint64_t position = 0;  // and the place in its ring.
 };
 
 class PoolMemory {
@@ -38,12 +38,11 @@ class PoolMemory {
                                   uint64_t& address);
   // CUDA_ERROR_INVALID_VALUE: not of this pool, or given back already.
   [[nodiscard]] CUresult give_back(Client& client, uint32_t stream, uint64_t address);
-  // It was freed by other means. False: no memory of this pool that is in use.
-  [[nodiscard]] bool forget(uint64_t address);
-  // All that was issued to the stream is done; of every stream of the device.
-  void stream_done(Client& client, uint32_t stream);
-  void all_done(Client& client);
+  // It is freed by other means. CUDA_ERROR_NOT_FOUND: it is not of this pool;
+  // CUDA_ERROR_INVALID_VALUE: it was given back.
+  [[nodiscard]] CUresult forget(uint64_t address);
   void trim(Client& client, uint64_t kept_size_bytes);
+  void trim_to_threshold(Client& client);
   void close(Client& client);           // Its handle is gone.
   void clear();                         // The device was reset.
   [[nodiscard]] bool is_spent() const;  // Closed, and all of it was given back.
@@ -92,10 +91,8 @@ void set_current_pool(Device& device, MemoryPool& pool);
 
 // ---- For those that free and wait
 [[nodiscard]] CUresult give_back(Client& client, uint32_t stream, uint64_t address);
-// False: it is no pool's.
-bool forget_pool_memory(uint64_t address);
-void pools_stream_done(Client& client, Device& device, uint32_t stream);
-void pools_all_done(Client& client, Device& device);
+[[nodiscard]] CUresult forget_pool_memory(uint64_t address);  // As PoolMemory::forget().
+void trim_pools(Client& client);                              // After a synchronization.
 void clear_pools(Device& device);
 
 }  // namespace rgpu::cuda

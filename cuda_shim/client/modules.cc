@@ -13,21 +13,6 @@ constexpr size_t kKernelsMax = 1u << 20;
 
 std::atomic<uint32_t> numbers{1};  // Of modules and functions on the server.
 
-// The image whose layouts hold for the device: the PTX that an emulated one would take, or any.
-const Image* choose_image(std::span<const Image> images, uint32_t capability) {
-  if (const auto choice = choose_ptx(images, capability)) return &images[choice->index];
-  const Image* found = nullptr;
-  for (const Image& image : images) {
-    if (image.kind == ImageKind::kCubin || image.kind == ImageKind::kPtx) found = &image;
-  }
-  return found;
-}
-
-uint32_t capability_of(const Device& device) {
-  return static_cast<uint32_t>(device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
-                               device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
-}
-
 // The module's mutex is held.
 void add_facts(Module& module, const ImageFacts& facts) {
   for (const KernelLayout& layout : facts.kernels) {
@@ -69,13 +54,13 @@ CUresult parse(Module& module) {
   };
   const auto images = read_images(module.image);
   if (!images) return fail(CUDA_ERROR_INVALID_IMAGE, images.error().message());
-  const Image* const image = choose_image(*images, capability_of(device));
-  if (image == nullptr) return fail(CUDA_ERROR_NO_BINARY_FOR_GPU, "an image without any code");
-  const auto facts = facts_of(*image);
-  if (!facts) {
-    return fail(image->kind == ImageKind::kPtx ? CUDA_ERROR_INVALID_PTX : CUDA_ERROR_INVALID_IMAGE,
-                facts.error().message());
+  // An emulated device runs PTX alone, so what it cannot run is known here.
+  const uint32_t capability = capability_of(device);
+  if (const auto choice = choose_ptx(*images, capability); !choice && client->info().emulated) {
+    return fail(CUDA_ERROR_NO_BINARY_FOR_GPU, choice.error().message());
   }
+  const auto facts = facts_for(*images, capability);
+  if (!facts) return fail(CUDA_ERROR_INVALID_PTX, facts.error().message());
   add_facts(module, *facts);
   return CUDA_SUCCESS;
 }
@@ -112,6 +97,11 @@ CUresult finish_load(Module& module, Device* device) {
 }
 
 }  // namespace
+
+uint32_t capability_of(const Device& device) {
+  return static_cast<uint32_t>(device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) * 10 +
+                               device.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
+}
 
 HandleTable<Module>& modules() {
   static auto* const table = new HandleTable<Module>(kModulesMax);

@@ -28,6 +28,13 @@ namespace rgpu::cuda {
 
 struct Module;
 
+// What the oldest launch functions leave with a kernel (driver_api/deprecated_launch.cc).
+struct KeptLaunch {
+  std::array<uint32_t, 3> block{1, 1, 1};
+  uint32_t shared_size_bytes = 0;
+  std::vector<std::byte> parameters;
+};
+
 struct Kernel {
   static constexpr size_t kDevicesMax = 16;  // Numbers of devices from here on are not supported.
 
@@ -43,6 +50,7 @@ struct Kernel {
   std::mutex mutex;                 // Guards what follows.
   std::vector<int64_t> attributes;  // By CUfunction_attribute; empty: not asked yet.
   std::vector<std::pair<int, int>> attributes_set;
+  std::unique_ptr<KeptLaunch> kept;
 };
 
 struct GlobalVariable {
@@ -65,6 +73,9 @@ struct Module {
   std::unordered_map<std::string, std::unique_ptr<GlobalVariable>> variables;
   std::array<uint32_t, Kernel::kDevicesMax> numbers{};  // 0: not loaded.
 };
+
+// 89 for 8.9.
+[[nodiscard]] uint32_t capability_of(const Device& device);
 
 [[nodiscard]] HandleTable<Module>& modules();
 [[nodiscard]] HandleTable<Kernel>& kernels();

@@ -10,6 +10,7 @@
 
 #include "cuda_shim/client/context.h"
 #include "cuda_shim/client/deliveries.h"
+#include "cuda_shim/client/memory_pool.h"
 #include "wire/limits.h"
 #include "wire/stream.h"
 
@@ -64,6 +65,13 @@ CUresult ask_later(Client& client, uint32_t stream, Command command, uint64_t ha
     return CUDA_ERROR_DEVICE_UNAVAILABLE;
   }
   return CUDA_SUCCESS;
+}
+
+// What a synchronization brings with it: deliveries are in place, pools give memory back.
+CUresult settle(Client& client) {
+  const CUresult code = settle_deliveries(client);
+  trim_pools(client);
+  return code;
 }
 
 CUresult connected(Client*& client) {
@@ -160,7 +168,7 @@ CUresult synchronize(Stream& stream) {
   const uint64_t position = client->session().appended(stream.number);
   const CUresult code = client->ask(stream.number, Command::kSyncStream, 0);
   raise(synced[stream.number], position + 1);
-  return first_of(code, settle_deliveries(*client));
+  return first_of(code, settle(*client));
 }
 
 CUresult query(Stream& stream) {
@@ -194,8 +202,10 @@ CUresult synchronize_device(Device& device) {
   for (uint32_t i = 0; i < kRings; ++i) {
     raise(synced[wire::stream_of(device.number, i)], positions[i] + (i == 0 ? 1 : 0));
   }
-  return first_of(code, settle_deliveries(*client));
+  return first_of(code, settle(*client));
 }
+
+bool is_done(uint32_t stream, uint64_t position) noexcept { return synced[stream] >= position; }
 
 // ---- Events -------------------------------------------------------------------------------------
 
@@ -242,9 +252,9 @@ CUresult synchronize(Event& event) {
       event.code = code;
       if (!results.empty()) event.time_ns = results[0];
     }
-    return first_of(code, settle_deliveries(*client));
+    return first_of(code, settle(*client));
   }
-  return first_of(event.code, settle_deliveries(*client));
+  return first_of(event.code, settle(*client));
 }
 
 CUresult query(Event& event) {

@@ -62,6 +62,8 @@ struct Event {
 // CUDA_ERROR_NOT_READY or what synchronize() would have; waits for nothing.
 [[nodiscard]] CUresult query(Stream& stream);
 [[nodiscard]] CUresult synchronize_device(Device& device);
+// Whether a ring's work is known to be done up to a place in it.
+[[nodiscard]] bool is_done(uint32_t stream, uint64_t position) noexcept;
 
 [[nodiscard]] CUresult record_event(Event& event, Stream& stream);
 [[nodiscard]] CUresult wait_event(Stream& stream, Event& event);

@@ -49,7 +49,8 @@ const Hook* find_hook(const link_map& preload) {
   const Hook* found = nullptr;
   ElfFile(mapped.bytes()).each_symbol([&](const Symbol& symbol) {
     if (symbol.is_defined && std::strcmp(symbol.name, kHookName) == 0) {
-      found = reinterpret_cast<const Hook*>(preload.l_addr + symbol.address);
+      found =
+          reinterpret_cast<const Hook*>(rgpu::loader::memory_at(preload.l_addr + symbol.address));
     }
   });
   return found;

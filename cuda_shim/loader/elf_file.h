@@ -25,6 +25,11 @@ struct Symbol {
   bool is_defined;
 };
 
+// What lies at an address of this process: a file's plus the load bias.
+inline std::byte* memory_at(uint64_t address) {
+  return reinterpret_cast<std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 // A file mapped for reading; empty if it cannot be.
 class MappedFile {
  public:

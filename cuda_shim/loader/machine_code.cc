@@ -12,7 +12,7 @@ class Writer {
   explicit Writer(std::byte* at) : at_(at) {}
   template <typename Value>
   void put(Value value) {
-    std::memcpy(at_, &value, sizeof value);
+    std::memcpy(at_, static_cast<const void*>(&value), sizeof value);
     at_ += sizeof value;
   }
   void put_bytes(std::initializer_list<uint8_t> bytes) {
@@ -68,13 +68,13 @@ void write_thunk(std::byte* code, Binding& binding, const void* const& resolver)
   Writer writer(code);
   writer.put_bytes(kEndbr64);
   writer.put_bytes({0xff, 0x25});  // jmp *binding.target(%rip)
-  writer.put(static_cast<int32_t>(writer.distance(&binding.target, 4)));
+  writer.put(static_cast<int32_t>(writer.distance(static_cast<const void*>(&binding.target), 4)));
   binding.target = writer.at();
   writer.put_bytes(kEndbr64);
   writer.put_bytes({0x4c, 0x8d, 0x1d});  // lea binding(%rip), %r11
   writer.put(static_cast<int32_t>(writer.distance(&binding, 4)));
   writer.put_bytes({0xff, 0x25});  // jmp *resolver(%rip)
-  writer.put(static_cast<int32_t>(writer.distance(&resolver, 4)));
+  writer.put(static_cast<int32_t>(writer.distance(static_cast<const void*>(&resolver), 4)));
 }
 
 // The argument registers are saved: integers, vectors, and al, which counts a variadic call's.
@@ -170,11 +170,11 @@ bool write_jump(std::byte* code, uint32_t room_bytes, const void* target) {
 
 void write_thunk(std::byte* code, Binding& binding, const void* const& resolver) {
   Writer writer(code);
-  writer.put(load_x16(writer, &binding.target));
+  writer.put(load_x16(writer, static_cast<const void*>(&binding.target)));
   writer.put(kBranchX16);
   binding.target = writer.at();
   writer.put(address_x17(writer, &binding));
-  writer.put(load_x16(writer, &resolver));
+  writer.put(load_x16(writer, static_cast<const void*>(&resolver)));
   writer.put(kBranchX16);
 }
 

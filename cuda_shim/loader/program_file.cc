@@ -2,9 +2,9 @@
 
 #include <unistd.h>
 
-#include <cinttypes>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "cuda_shim/loader/elf_file.h"
@@ -18,16 +18,14 @@ void find_mapped_path(uint64_t address, char* path, size_t size_bytes) {
   if (maps == nullptr) return;
   char line[4096 + 128];
   while (std::fgets(line, sizeof line, maps) != nullptr) {
-    uint64_t begin = 0;
-    uint64_t end = 0;
-    int path_at = 0;
-    if (std::sscanf(line, "%" SCNx64 "-%" SCNx64 " %*s %*s %*s %*s %n", &begin, &end, &path_at) <
-            2 ||
-        path_at == 0 || address < begin || address >= end) {
-      continue;
-    }
+    // BEGIN-END PERMISSIONS OFFSET DEVICE INODE PATH
+    char* rest = nullptr;
+    const uint64_t begin = std::strtoull(line, &rest, 16);
+    const uint64_t end = *rest == '-' ? std::strtoull(rest + 1, &rest, 16) : 0;
+    const char* slash = std::strchr(rest, '/');
+    if (slash == nullptr || address < begin || address >= end) continue;
     line[std::strcspn(line, "\n")] = 0;
-    std::snprintf(path, size_bytes, "%s", line + path_at);
+    std::snprintf(path, size_bytes, "%s", slash);
     break;
   }
   std::fclose(maps);

@@ -43,7 +43,7 @@ std::byte* map_near(Range object, uint64_t size_bytes) {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS;
   const uint64_t step = uint64_t{1} << 20;
   const auto try_at = [&](uint64_t place) -> std::byte* {
-    void* wanted = reinterpret_cast<void*>(place);
+    void* wanted = memory_at(place);
     void* mapped =
         ::mmap(wanted, size_bytes, PROT_READ | PROT_WRITE, kFlags | MAP_FIXED_NOREPLACE, -1, 0);
     if (mapped == wanted) return static_cast<std::byte*>(mapped);
@@ -123,21 +123,22 @@ bool patch_segment(const LoadedObject& object, const Elf64_Phdr& segment,
   };
   if (std::none_of(entries.begin(), entries.end(), is_inside)) return true;
   const Range pages = pages_of(segment, object.bias);
-  void* begin = reinterpret_cast<void*>(pages.begin);
+  std::byte* begin = memory_at(pages.begin);
   const size_t size_bytes = pages.end - pages.begin;
   if (::mprotect(begin, size_bytes, PROT_READ | PROT_WRITE) != 0) return false;
   const char* unreached = nullptr;
   for (const Entry& entry : entries) {
     if (!is_inside(entry)) continue;
-    auto* code = reinterpret_cast<std::byte*>(object.bias + entry.address);
+    std::byte* code = memory_at(object.bias + entry.address);
     if (!write_jump(code, entry.room_bytes, thunks.add(entry.name, version))) {
       unreached = entry.name;
     }
   }
-  flush_instructions(static_cast<std::byte*>(begin), size_bytes);
+  flush_instructions(begin, size_bytes);
   const int protection = PROT_EXEC | ((segment.p_flags & PF_R) != 0 ? PROT_READ : 0) |
                          ((segment.p_flags & PF_W) != 0 ? PROT_WRITE : 0);
   if (unreached != nullptr) say({"rgpu: ", object.name, ": no room to redirect ", unreached});
+  // As the linker had it, be it writable. NOLINTNEXTLINE(clang-analyzer-security.MmapWriteExec)
   return ::mprotect(begin, size_bytes, protection) == 0;
 }
 

@@ -40,8 +40,8 @@ bool has_marker(const dl_phdr_info& object) {
   for (int i = 0; i < object.dlpi_phnum; ++i) {
     const Elf64_Phdr& segment = object.dlpi_phdr[i];
     if (segment.p_type == PT_LOAD && (segment.p_flags & (PF_R | PF_W)) == PF_R &&
-        ::memmem(reinterpret_cast<const void*>(object.dlpi_addr + segment.p_vaddr),
-                 segment.p_filesz, kMarker, sizeof kMarker) != nullptr) {
+        ::memmem(memory_at(object.dlpi_addr + segment.p_vaddr), segment.p_filesz, kMarker,
+                 sizeof kMarker) != nullptr) {
       return true;
     }
   }

@@ -17,21 +17,6 @@ cudaError_t with_function(const void* function, Ask ask) {
   return to_runtime(ask(reinterpret_cast<CUfunction>(kernel)));
 }
 
-CUlaunchConfig driver_config(const cudaLaunchConfig_t& config) {
-  CUlaunchConfig driver{};
-  driver.gridDimX = config.gridDim.x;
-  driver.gridDimY = config.gridDim.y;
-  driver.gridDimZ = config.gridDim.z;
-  driver.blockDimX = config.blockDim.x;
-  driver.blockDimY = config.blockDim.y;
-  driver.blockDimZ = config.blockDim.z;
-  driver.sharedMemBytes = static_cast<unsigned>(config.dynamicSmemBytes);
-  driver.hStream = config.stream;
-  driver.attrs = reinterpret_cast<CUlaunchAttribute*>(config.attrs);
-  driver.numAttrs = config.numAttrs;
-  return driver;
-}
-
 }  // namespace
 
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(int* count, const void* function,
@@ -55,23 +40,5 @@ cudaError_t cudaOccupancyAvailableDynamicSMemPerBlock(size_t* size_bytes, const 
                                                       int block_count, int block_size) noexcept {
   return latch(with_function(function, [&](CUfunction handle) {
     return cuOccupancyAvailableDynamicSMemPerBlock(size_bytes, handle, block_count, block_size);
-  }));
-}
-
-cudaError_t cudaOccupancyMaxPotentialClusterSize(int* size, const void* function,
-                                                 const cudaLaunchConfig_t* config) noexcept {
-  if (config == nullptr) return latch(cudaErrorInvalidValue);
-  return latch(with_function(function, [&](CUfunction handle) {
-    const CUlaunchConfig driver = driver_config(*config);
-    return cuOccupancyMaxPotentialClusterSize(size, handle, &driver);
-  }));
-}
-
-cudaError_t cudaOccupancyMaxActiveClusters(int* count, const void* function,
-                                           const cudaLaunchConfig_t* config) noexcept {
-  if (config == nullptr) return latch(cudaErrorInvalidValue);
-  return latch(with_function(function, [&](CUfunction handle) {
-    const CUlaunchConfig driver = driver_config(*config);
-    return cuOccupancyMaxActiveClusters(count, handle, &driver);
   }));
 }

@@ -5,7 +5,7 @@ import xml.etree.ElementTree as ElementTree
 from dataclasses import dataclass
 from pathlib import Path
 
-from devtool import build, machine
+from devtool import build, cuda, machine
 from devtool.console import ROOT, STATE, DevError, run, say
 from devtool.venv import PYTHON, VENV, ensure_group
 
@@ -50,6 +50,7 @@ def test(everything: bool, only: str | None) -> int:
     ensure_group("test")
     ensure_group("libraries")
     machine.ensure_test_packages()
+    cuda.ensure_toolkit()
     _ctest("dev", folder, everything, only, total)
     for preset in ("asan", "tsan") if everything else ("asan",):
         try:

@@ -27,8 +27,7 @@ def ensure_venv() -> None:
 
 def ensure_group(group: str) -> None:
     """Install a dependency group of pyproject.toml into .venv, unless it is there."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
-    requirements: list[str] = project["dependency-groups"][group]
+    requirements = group_requirements(group)
     stamp = VENV / f".dev-{group}"
     wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
@@ -40,6 +39,13 @@ def ensure_group(group: str) -> None:
          *requirements],
     )  # fmt: skip
     stamp.write_text(wanted)
+
+
+def group_requirements(group: str) -> list[str]:
+    """The pinned packages of a dependency group of pyproject.toml."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    requirements: list[str] = project["dependency-groups"][group]
+    return requirements
 
 
 def _runs() -> bool:

@@ -96,11 +96,16 @@ def _add_server_arguments(parser: argparse.ArgumentParser) -> None:
     server.add_argument("--memory-limit", metavar="SIZE", help="of tensors on each device: 512M")
     server.add_argument(
         "--cuda",
-        choices=["auto", "emulated", "driver"],
-        help="what runs CUDA programs. auto: the driver if there is a GPU",
+        choices=["auto", "driver", "emulated", "null", "none"],
+        help="what runs CUDA programs. auto: the driver if there is a GPU, else emulated ones; "
+        "null: nothing, and says that all is well; none: they are refused",
     )
     server.add_argument("--cuda-arch", metavar="N.N", help="that the emulated devices report: 8.9")
     server.add_argument("--cuda-devices", type=int, metavar="N", help="how many are emulated")
+    server.add_argument("--cuda-memory", metavar="SIZE", help="of each emulated device: 4G")
+    server.add_argument(
+        "--cuda-launch-delay", type=int, metavar="US", help="before each emulated kernel"
+    )
     server.add_argument(
         "--verbose", action="store_true", default=None, help="show its log on stderr"
     )
@@ -121,7 +126,7 @@ def _wrong_value(options: argparse.Namespace) -> str | None:
         host, _, port = options.server.rpartition(":")
         if not host or not port.isdigit():
             return f"--server {options.server}: not HOST:PORT"
-    for name in ("rtt_ms", "mbit"):
+    for name in ("rtt_ms", "mbit", "cuda_launch_delay"):
         if (getattr(options, name) or 0) < 0:
             return f"--{name.replace('_', '-')} is negative"
     for name in ("devices", "threads", "cuda_devices"):

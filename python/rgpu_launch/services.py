@@ -24,6 +24,7 @@ from rgpu_launch.programs import find_program, this_compiler
 # Options of rgpu-opserver that rgpu-run has as well, by the names that argparse gives them.
 SERVER_OPTIONS = (
     "device", "devices", "threads", "memory_limit", "cuda", "cuda_arch", "cuda_devices",
+    "cuda_memory", "cuda_launch_delay",
 )  # fmt: skip
 _PR_SET_PDEATHSIG = 1
 _LOG_BYTES_MAX = 1 << 20

@@ -17,6 +17,7 @@ from known_failures import KNOWN
 from rgpu_launch.services import Service, start_opserver, start_relay
 
 DEVICE = os.environ.get("RGPU_TEST_DEVICE", "cpu")
+CUDA = os.environ.get("RGPU_TEST_CUDA", "emulated")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # Libraries make their models from configurations and ask no network.
 for _name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE"):
@@ -34,7 +35,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # tests start would inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.option.collectonly:
-        _shared.append(start_opserver(DEVICE, threads=1, compiler=""))
+        _shared.append(start_opserver(DEVICE, threads=1, compiler="", cuda=CUDA))
         os.environ["RGPU_OPSERVER"] = _shared[0].address
 
 
@@ -129,5 +130,5 @@ def run_snippet() -> Callable[..., subprocess.CompletedProcess[str]]:
 @pytest.fixture(scope="session")
 def two_cuda_devices() -> Iterator[Service]:
     """A server whose CUDA programs see two devices."""
-    with start_opserver(DEVICE, threads=1, compiler="", cuda_devices=2) as service:
+    with start_opserver(DEVICE, threads=1, compiler="", cuda=CUDA, cuda_devices=2) as service:
         yield service

@@ -7,7 +7,6 @@ wants exactly that code. No third-party package, and nothing of pytest: children
 
 import ctypes
 import functools
-import importlib.util
 import os
 import subprocess
 import sys
@@ -215,13 +214,14 @@ def statistics() -> Statistics:
 
 
 def library_folder() -> Path | None:
-    """Where our libcuda.so.1 is: RGPU_CUDA_LIBRARIES, the installed package or a build tree."""
-    folders = [Path(os.environ.get("RGPU_CUDA_LIBRARIES", "/nonexistent"))]
-    package = importlib.util.find_spec("rgpu")
-    if package is not None and package.submodule_search_locations:
-        folders.append(Path(package.submodule_search_locations[0]) / "lib" / "cuda")
+    """Where our libcuda.so.1 is: as rgpu-run finds it, else in a build tree; None: nowhere."""
+    from rgpu_launch import cuda_environment  # Not for children, which have no site-packages.
+
+    folders = [cuda_environment.library_folder()]
     folders += sorted(_REPOSITORY.glob("build/*/cuda_shim/lib"))
-    return next((folder for folder in folders if (folder / "libcuda.so.1").exists()), None)
+    return next(
+        (folder for folder in folders if folder and (folder / "libcuda.so.1").exists()), None
+    )
 
 
 def skip_without_shim() -> None:

@@ -52,7 +52,7 @@ QQQ         cuMemcpy cuMemcpyDtoD_v2
 QpQ         cuMemcpyHtoD_v2
 QuQ         cuMemsetD32_v2
 iip         cuDeviceGetGraphMemAttribute cuDeviceSetGraphMemAttribute
-ip?         cuDeviceGetDevResource
+ipi         cuDeviceGetDevResource
 ipp         cuDevicePrimaryCtxGetState
 pQQ         cuMemcpyDtoH_v2
 pQp         cuMemAllocAsync
@@ -65,9 +65,8 @@ pii         cuLaunchGrid
 pip         cuFuncGetAttribute cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemSetMemPool
 pip         cuStreamGetAttribute cuStreamSetAttribute
 piu         cuParamSeti
-pp?         cuCtxGetDevResource
 ppQ         cuMemGetAddressRange_v2 cuMemPoolSetAccess
-ppi         cuDeviceComputeCapability cuMemGetDefaultMemPool cuMemGetMemPool
+ppi         cuCtxGetDevResource cuDeviceComputeCapability cuMemGetDefaultMemPool cuMemGetMemPool
 ppp         cuEventElapsedTime_v2 cuLaunchHostFunc cuLibraryGetKernel cuLibraryGetUnifiedFunction
 ppp         cuLinkComplete cuMemPoolGetAccess cuModuleGetFunction cuStreamGetCtx_v2
 ppu         cuEventRecordWithFlags cuStreamWaitEvent

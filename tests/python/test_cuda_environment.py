@@ -1,6 +1,7 @@
 """What rgpu-run sets for CUDA programs, and that a server does not get it."""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -115,6 +116,7 @@ def options_of_the_server(tmp_path, *arguments: str) -> str:
 
 def test_options_of_the_emulated_devices_reach_the_server(tmp_path):
     given = ["--cuda", "emulated", "--cuda-arch", "8.0", "--cuda-devices", "2"]
+    given += ["--cuda-memory", "1G", "--cuda-launch-delay", "5"]
     assert " ".join(given) in options_of_the_server(tmp_path, *given)
 
 
@@ -131,6 +133,7 @@ def test_options_that_are_not_given_are_left_to_the_server(tmp_path):
         (["--local", "--devices", "2"], "no program given"),
         (["--local", "--cuda-arch", "sm_89", "ls"], "not a compute capability such as 8.9"),
         (["--local", "--cuda-devices", "0", "ls"], "--cuda-devices is at least 1"),
+        (["--local", "--cuda-launch-delay", "-1", "ls"], "--cuda-launch-delay is negative"),
         (["--server", "a:1", "--cuda", "driver", "ls"], "--cuda goes with --local or --host"),
     ],
 )
@@ -153,3 +156,28 @@ def test_without_the_libraries_no_devices_are_listed(opserver, tmp_path):
     )
     assert (result.returncode, result.stdout) == (1, "")
     assert result.stderr == "rgpu-run: this rgpu has no CUDA libraries\n"
+
+
+DEVICE = r"\d: [^,]+, compute capability 8\.9, \d+\.\d GiB"
+
+
+def test_devices_of_a_private_server_are_listed():
+    private = ["--local", "--cuda", "null", "--cuda-devices", "2"]
+    result = subprocess.run(
+        [RGPU_RUN, *private, "--devices"], capture_output=True, text=True, timeout=60
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.fullmatch(rf"{DEVICE}\n{DEVICE}\n", result.stdout)
+    assert [line[0] for line in result.stdout.splitlines()] == ["0", "1"]
+
+
+def test_inside_a_program_of_rgpu_run_its_server_is_asked():
+    private = ["--local", "--cuda", "null"]
+    result = subprocess.run(
+        [RGPU_RUN, *private, "sh", "-c", f"'{RGPU_RUN}' --devices"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert re.fullmatch(rf"{DEVICE}\n", result.stdout)

@@ -47,6 +47,8 @@ CUDA_LIBRARIES = {
     "libcudnn.so.9",
     "libnvidia-ml.so.1",
     "librgpu_cuda.so",
+    "librgpu_cuda_audit.so",
+    "librgpu_cuda_preload.so",
 }
 README = (ROOT / "README.md").read_text()
 FIRST_PROGRAM = re.search(r"^```\n(import torch, rgpu\n.*?)^```$", README, re.DOTALL | re.M)[1]

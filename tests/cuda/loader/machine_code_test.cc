@@ -41,7 +41,7 @@ int forty_two() { return 42; }
 
 template <typename Function>
 Function* function_at(const std::byte* code) {
-  return reinterpret_cast<Function*>(reinterpret_cast<uintptr_t>(code));
+  return reinterpret_cast<Function*>(const_cast<std::byte*>(code));
 }
 
 size_t changed_bytes(CodePage& page) {
