@@ -189,7 +189,8 @@ CUresult copy_on_host(Stream& stream, const Side& target, const Side& source,
 
 CUresult allocate(const Calling& calling, size_t size_bytes, uint64_t& address) {
   if (size_bytes == 0) return CUDA_ERROR_INVALID_VALUE;
-  address = calling.device->addresses.allocate(size_bytes);
+  const Context& context = *calling.context;
+  address = calling.device->addresses.allocate(size_bytes, context.primary ? 0 : context.id);
   if (address == 0) return CUDA_ERROR_OUT_OF_MEMORY;
   return calling.client->append_allocate(calling.context->legacy.number, address, size_bytes);
 }
@@ -197,7 +198,8 @@ CUresult allocate(const Calling& calling, size_t size_bytes, uint64_t& address) 
 CUresult free_device(Client& client, uint64_t address) {
   Device* const device = client.device_of(address);
   if (device == nullptr) return CUDA_ERROR_INVALID_VALUE;
-  if (device->addresses.find(address).address != address || address >= device->addresses.end()) {
+  const Allocation allocation = device->addresses.find(address);
+  if (allocation.address != address || allocation.mapped || address >= device->addresses.end()) {
     return CUDA_ERROR_INVALID_VALUE;
   }
   if (const CUresult code = forget_pool_memory(address); code == CUDA_ERROR_INVALID_VALUE) {
@@ -210,10 +212,7 @@ CUresult free_device(Client& client, uint64_t address) {
 
 bool is_allocated(const Client& client, uint64_t address, uint64_t size_bytes) {
   const Device* const device = client.device_of(address);
-  if (device == nullptr) return false;
-  const Allocation allocation = device->addresses.find(address);
-  return allocation.size_bytes != 0 &&
-         size_bytes <= allocation.size_bytes - (address - allocation.address);
+  return device != nullptr && device->addresses.holds(address, size_bytes);
 }
 
 // ---- Host memory --------------------------------------------------------------------------------

@@ -150,7 +150,11 @@ CUresult create_stream(Context& context, unsigned flags, int priority, Stream*& 
   stream->number = take_ring(context.device->number);
   const wire::cuda::CreateStream create{
       (flags & CU_STREAM_NON_BLOCKING) != 0 ? wire::cuda::CreateStream::kNonBlocking : 0, priority};
-  return client->append(stream->number, Call::kCreateStream, create);
+  CUresult code = client->append(stream->number, Call::kCreateStream, create);
+  if (const uint64_t awaited = context.awaited_event; awaited != 0 && code == CUDA_SUCCESS) {
+    code = client->append(stream->number, Command::kWaitEvent, awaited);
+  }
+  return code;
 }
 
 CUresult destroy_stream(Stream& stream) {

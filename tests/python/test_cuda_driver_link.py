@@ -72,6 +72,7 @@ def test_pieces_call_each_other():
 def test_private_names_stay_apart():
     """Both pieces have a text named $str: each prints its own."""
     done = run_child("""
+        from cuda_driver import *
         from test_cuda_driver_link import *
         start()
         state = cu.cuLinkCreate_v2(0, None, None, pointer)

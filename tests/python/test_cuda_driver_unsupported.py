@@ -152,6 +152,7 @@ def test_pinned_memory_has_no_address_on_the_device():
 
 def test_each_is_named_once():
     code = """
+        from cuda_driver import *
         from test_cuda_driver_unsupported import *
         start()
         for name in ("cuGraphLaunch", "cuTexObjectCreate", "cuGraphLaunch"):

@@ -290,8 +290,9 @@ Outcome EmulatedDriver::function_attributes(uint32_t function, std::vector<int32
   values[kConstSize] = static_cast<int32_t>(kernel.const_size_bytes);
   values[kLocalSize] = static_cast<int32_t>(kernel.local_size_bytes);
   values[kRegisters] = static_cast<int32_t>(kernel.register_count);
-  values[kPtxVersion] = static_cast<int32_t>(kernel.ptx_version);
-  values[kBinaryVersion] = static_cast<int32_t>(kernel.binary_version);
+  // As after a compilation for this device: what the PTX was for, and what it runs on.
+  values[kPtxVersion] = static_cast<int32_t>(kernel.binary_version);
+  values[kBinaryVersion] = static_cast<int32_t>(options_.compute_capability);
   values[kMaxDynamicShared] = static_cast<int32_t>(found->second.dynamic_shared_size_bytes_max);
   values[kPreferredCarveout] = -1;
   return {};
