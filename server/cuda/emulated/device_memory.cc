@@ -89,11 +89,25 @@ uint64_t DeviceMemory::free_size_bytes() const {
 
 bool DeviceMemory::holds(uint64_t address, uint64_t size_bytes) const {
   if (size_bytes == 0) return true;
-  const Interval block = find(address);
+  const Interval block = find_own(address);
   return block.begin != block.end && size_bytes <= block.end - address;
 }
 
 ptx::Memory::Interval DeviceMemory::find(uint64_t address) const {
+  if (address >= base_ && address < end_) return find_own(address);
+  for (const DeviceMemory* const peer : peers_) {
+    if (address >= peer->base_ && address < peer->end_) return peer->find_own(address);
+  }
+  return {};
+}
+
+uint64_t DeviceMemory::epoch() const {
+  uint64_t sum = epoch_.load(std::memory_order_acquire);
+  for (const DeviceMemory* const peer : peers_) sum += peer->epoch_.load(std::memory_order_acquire);
+  return sum;
+}
+
+ptx::Memory::Interval DeviceMemory::find_own(uint64_t address) const {
   const std::shared_lock lock(mutex_);
   auto block = blocks_.upper_bound(address);
   if (block == blocks_.begin()) return {};

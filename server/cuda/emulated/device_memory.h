@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <map>
 #include <shared_mutex>
+#include <vector>
 
 #include "server/cuda/emulated/ptx_module.h"
 #include "wire/status.h"
@@ -33,13 +34,18 @@ class DeviceMemory final : public ptx::Memory {
   // Whether all of it lies in one live allocation.
   [[nodiscard]] bool holds(uint64_t address, uint64_t size_bytes) const;
 
+  // Another device, whose memory kernels of this one's reach as well. Before any kernel runs.
+  void add_peer(const DeviceMemory& peer) { peers_.push_back(&peer); }
+
   // ptx::Memory
   [[nodiscard]] Interval find(uint64_t address) const override;
   [[nodiscard]] Result<uint64_t> allocate(uint64_t size_bytes, uint64_t alignment) override;
   [[nodiscard]] bool free(uint64_t address) override;
-  [[nodiscard]] uint64_t epoch() const override { return epoch_.load(std::memory_order_acquire); }
+  // Of its own and its peers' memory together.
+  [[nodiscard]] uint64_t epoch() const override;
 
  private:
+  [[nodiscard]] Interval find_own(uint64_t address) const;
   [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);  // Under mutex_, as the next.
   void remove(std::map<uint64_t, uint64_t>::iterator block);
 
@@ -47,6 +53,7 @@ class DeviceMemory final : public ptx::Memory {
   const uint64_t own_base_;  // From here on the device's own.
   const uint64_t end_;
   const uint64_t size_bytes_;
+  std::vector<const DeviceMemory*> peers_;
   mutable std::shared_mutex mutex_;
   std::map<uint64_t, uint64_t> blocks_;  // Begin to end; live, disjoint.
   uint64_t used_bytes_ = 0;

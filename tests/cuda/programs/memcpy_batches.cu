@@ -49,7 +49,8 @@ int main() {
   OK(cudaMemcpyBatchAsync(back_to, back_from, sizes, kCount, ways, starts, 2, s));
   OK(cudaStreamSynchronize(s));
   for (int i = 0; i < kCount; ++i) CHECK(to[i][0] == kCount - i && to[i][99] == kCount - i);
-  GIVES(cudaErrorInvalidValue, cudaMemcpyBatchAsync(back_to, back_from, sizes, 0, ways, starts, 2, s));
+  GIVES(cudaErrorInvalidValue,
+        cudaMemcpyBatchAsync(back_to, back_from, sizes, 0, ways, starts, 2, s));
 
   // Boxes: a host box of 8 x 4 x 2 into rows of 32 on the device, and back.
   static unsigned char box[2][4][8], again[2][4][8];

@@ -39,8 +39,7 @@ int main() {
     OK(cudaDeviceSynchronize());
     OK(cudaMemcpy(host, x, kSize, cudaMemcpyDeviceToHost));
     for (size_t row = 0; row < 30; ++row)
-      for (size_t k = 0; k < 128; ++k)
-        CHECK((host[row * 128 + k] == 0x21) == (k >= 5 && k < 105));
+      for (size_t k = 0; k < 128; ++k) CHECK((host[row * 128 + k] == 0x21) == (k >= 5 && k < 105));
 
     OK(cudaMemset(x, 0, kSize));
     OK(cudaDeviceSynchronize());

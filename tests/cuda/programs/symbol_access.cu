@@ -43,7 +43,8 @@ int main() {
   cudaStream_t s;
   OK(cudaStreamCreate(&s));
   const float changed[2] = {10, 20};
-  OK(cudaMemcpyToSymbolAsync(factors, changed, sizeof changed, sizeof(float), cudaMemcpyHostToDevice, s));
+  OK(cudaMemcpyToSymbolAsync(factors, changed, sizeof changed, sizeof(float),
+                             cudaMemcpyHostToDevice, s));
   float* out;
   float values[4];
   OK(cudaMalloc(&out, sizeof values));
