@@ -27,7 +27,7 @@ from cuda_driver import (
     upload,
 )
 
-BROKEN = b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { frob.u32 %r1; }\n"
+BROKEN = b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { mov.u32 %frob, ; }\n"
 ALL_KERNELS = {
     b"vec_add",
     b"add_to_each",
