@@ -294,7 +294,7 @@ Outcome EmulatedDriver::function_attributes(uint32_t function, std::vector<int32
   values[kConstSize] = static_cast<int32_t>(kernel.const_size_bytes);
   values[kLocalSize] = static_cast<int32_t>(kernel.local_size_bytes);
   values[kRegisters] = static_cast<int32_t>(kernel.register_count);
-  // CUDA's names: the virtual architecture that it was compiled for, and the device's own.
+  // As after a compilation for this device: what the PTX was for, and what it runs on.
   values[kPtxVersion] = static_cast<int32_t>(kernel.binary_version);
   values[kBinaryVersion] = static_cast<int32_t>(options_.compute_capability);
   values[kMaxDynamicShared] = static_cast<int32_t>(found->second.dynamic_shared_size_bytes_max);
