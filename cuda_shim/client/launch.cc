@@ -4,26 +4,12 @@
 #include <memory>
 
 #include "cuda_shim/client/host_order.h"
-#include "cuda_shim/client/occupancy.h"
 
 namespace rgpu::cuda {
 namespace {
 
 constexpr size_t kHeadSizeBytes = sizeof(wire::cuda::CallHeader) + sizeof(wire::cuda::Launch);
 constexpr size_t kSmallSizeBytes = 4096;
-
-// What a kernel's registers allow, the server knows; the rest is known here.
-CUresult check_that_all_fit(const Device& device, const Kernel& kernel, const LaunchShape& shape,
-                            uint64_t threads) {
-  const int64_t each =
-      active_blocks(OccupancyLimits(device, kernel, 0), static_cast<int64_t>(threads),
-                    static_cast<int64_t>(shape.dynamic_shared_size_bytes));
-  const auto most =
-      static_cast<uint64_t>(each * device.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
-  const uint64_t layer = uint64_t{shape.grid[0]} * shape.grid[1];  // Below 2^47.
-  return layer > most || layer * shape.grid[2] > most ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE
-                                                      : CUDA_SUCCESS;
-}
 
 CUresult check(const Device& device, const Kernel& kernel, const LaunchShape& shape) {
   uint64_t threads = 1;
@@ -47,7 +33,7 @@ CUresult check(const Device& device, const Kernel& kernel, const LaunchShape& sh
       kernel.dynamic_shared_size_bytes_max.load(std::memory_order_relaxed)) {
     return CUDA_ERROR_INVALID_VALUE;
   }
-  return shape.cooperative ? check_that_all_fit(device, kernel, shape, threads) : CUDA_SUCCESS;
+  return CUDA_SUCCESS;
 }
 
 // All blocks of a cooperative launch must have room at once.

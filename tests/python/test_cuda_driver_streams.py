@@ -272,7 +272,7 @@ def test_events_order_streams():
     refused(Code.NOT_READY, cu.cuEventQuery, event)
     held.let_go()
     cu.cuStreamSynchronize(fast)
-    cu.cuEventQuery(event)
+    eventually(cu.cuEventQuery, event)
     assert download(a, i32, 1) == [11]
     refused(Code.INVALID_VALUE, cu.cuStreamWaitEvent, fast, event, 7)
 
