@@ -55,7 +55,7 @@ void DeviceMemory::remove(std::map<uint64_t, uint64_t>::iterator block) {
   if (next != blocks_.begin() && std::prev(next)->second > from) from = up(begin);
   if (next != blocks_.end() && next->first < to) to = down(end);
   if (from < to) (void)madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
-  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  epoch_->fetch_add(1, std::memory_order_acq_rel);
 }
 
 Status DeviceMemory::allocate_at(uint64_t address, uint64_t size_bytes) {
@@ -93,7 +93,20 @@ bool DeviceMemory::holds(uint64_t address, uint64_t size_bytes) const {
   return block.begin != block.end && size_bytes <= block.end - address;
 }
 
+void DeviceMemory::add_peer(DeviceMemory& peer) {
+  peers_.push_back(&peer);
+  epoch_ = peer.epoch_;
+}
+
 ptx::Memory::Interval DeviceMemory::find(uint64_t address) const {
+  if (address >= base_ && address < end_) return find_own(address);
+  for (const DeviceMemory* const peer : peers_) {
+    if (address >= peer->base_ && address < peer->end_) return peer->find_own(address);
+  }
+  return {};
+}
+
+ptx::Memory::Interval DeviceMemory::find_own(uint64_t address) const {
   const std::shared_lock lock(mutex_);
   auto block = blocks_.upper_bound(address);
   if (block == blocks_.begin()) return {};

@@ -168,6 +168,10 @@ Result<wire::CudaInfo> EmulatedDriver::open(const wire::CudaHello& hello) {
   for (uint32_t i = 0; i < options_.devices; ++i) {
     auto device = std::make_unique<Device>();
     device->memory = std::make_unique<DeviceMemory>(mapping_->base + i * part, part, memory);
+    for (const auto& other : devices_) {
+      device->memory->add_peer(*other->memory);
+      other->memory->add_peer(*device->memory);
+    }
     devices_.push_back(std::move(device));
     std::vector<std::byte> uuid(16, std::byte{0});
     std::memcpy(uuid.data(), "rgpu-emulated", 13);
