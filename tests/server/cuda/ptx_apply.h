@@ -72,6 +72,15 @@ class PtxInstructionTest : public PtxTest {
     }
   }
 
+  template <typename D, typename T, typename F>
+  void expect_pairs(const std::string& body, std::initializer_list<T> values, F&& f) {
+    expect_pairs<D>(body, std::vector<T>(values), std::forward<F>(f));
+  }
+  template <typename D, typename T, typename F>
+  void expect_each(const std::string& body, std::initializer_list<T> values, F&& f) {
+    expect_each<D>(body, std::vector<T>(values), std::forward<F>(f));
+  }
+
  private:
   template <typename T>
   static std::string bits() {
