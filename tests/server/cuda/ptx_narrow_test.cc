@@ -108,9 +108,10 @@ TEST_F(PtxNarrow, Variants) {
   expect_pairs<uint16_t>("set.gt.f16.f16 %d, %a, %b;", bits16(), [=](uint16_t a, uint16_t b) {
     return static_cast<uint16_t>(number(a) > number(b) ? 0x3c00 : 0);
   });
-  expect_each<uint16_t, uint16_t>("ex2.approx.f16 %d, %a;", {0x0000, 0x3c00, 0xc000}, [](uint16_t a) {
-    return static_cast<uint16_t>(a == 0 ? 0x3c00 : a == 0x3c00 ? 0x4000 : 0x3400);
-  });
+  expect_each<uint16_t, uint16_t>(
+      "ex2.approx.f16 %d, %a;", {0x0000, 0x3c00, 0xc000}, [](uint16_t a) {
+        return static_cast<uint16_t>(a == 0 ? 0x3c00 : a == 0x3c00 ? 0x4000 : 0x3400);
+      });
 }
 
 TEST_F(PtxNarrow, RoundingOfFormats) {
