@@ -30,7 +30,8 @@ class DeviceMemory final : public ptx::Memory {
   void free_all();  // Of the client's part.
   [[nodiscard]] uint64_t free_size_bytes() const;
   [[nodiscard]] uint64_t size_bytes() const noexcept { return size_bytes_; }
-  // Whether all of it lies in one live allocation.
+  // Whether all of it lies in one live allocation, or in such that a program may have mapped one
+  // behind the other.
   [[nodiscard]] bool holds(uint64_t address, uint64_t size_bytes) const;
 
   // ptx::Memory
@@ -40,7 +41,9 @@ class DeviceMemory final : public ptx::Memory {
   [[nodiscard]] uint64_t epoch() const override { return epoch_.load(std::memory_order_acquire); }
 
  private:
-  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);  // Under mutex_, as the next.
+  [[nodiscard]] Interval find_locked(
+      uint64_t address) const;  // Under mutex_, as those that follow.
+  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);
   void remove(std::map<uint64_t, uint64_t>::iterator block);
 
   const uint64_t base_;
