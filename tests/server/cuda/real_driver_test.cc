@@ -438,8 +438,7 @@ TEST_F(RealDriverTest, ManySmallCopiesAndAResetAreInOrder) {
 }
 
 // In a process of its own: our client's session is spoilt for good.
-using RealDriverDeathTest = RealDriverTest;
-TEST_F(RealDriverDeathTest, AFaultStays) {
+TEST_F(RealDriverTest, AFaultStays) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   const auto fault = [&] {
     load();
