@@ -34,7 +34,8 @@ class DeviceMemory final : public ptx::Memory {
   [[nodiscard]] uint64_t size_bytes() const noexcept { return size_bytes_; }
   // Once for each, before anything is allocated: what kernels may reach as well as this.
   void add_peer(DeviceMemory& peer);
-  // Whether all of it lies in one live allocation, a peer's included.
+  // Whether all of it lies in one live allocation, or in such that a program may have mapped one
+  // behind the other.
   [[nodiscard]] bool holds(uint64_t address, uint64_t size_bytes) const;
 
   // ptx::Memory
@@ -45,7 +46,9 @@ class DeviceMemory final : public ptx::Memory {
 
  private:
   [[nodiscard]] Interval find_own(uint64_t address) const;
-  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);  // Under mutex_, as the next.
+  // Under mutex_, as those that follow.
+  [[nodiscard]] Interval find_locked(uint64_t address) const;
+  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);
   void remove(std::map<uint64_t, uint64_t>::iterator block);
 
   const uint64_t base_;
