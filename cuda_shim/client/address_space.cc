@@ -55,7 +55,7 @@ void AddressSpace::cut_free(uint64_t block_begin, uint64_t begin, uint64_t end) 
   if (end < block_end) add_free(end, block_end);
 }
 
-uint64_t AddressSpace::allocate(uint64_t size_bytes) {
+uint64_t AddressSpace::allocate(uint64_t size_bytes, uint64_t owner) {
   const std::lock_guard lock(mutex_);
   if (size_bytes > memory_size_bytes_ - used_bytes_) return 0;
   const uint64_t granularity = size_bytes >= kLarge ? kLargeGranularity : kGranularity;
@@ -67,7 +67,7 @@ uint64_t AddressSpace::allocate(uint64_t size_bytes) {
     const uint64_t address = up(begin, granularity);
     if (address + room > end) continue;
     cut_free(begin, address, address + room);
-    used_[address] = {address, size_bytes, ++serials_};
+    used_[address] = {address, size_bytes, ++serials_, owner, false};
     used_bytes_ += size_bytes;
     return address;
   }
@@ -143,7 +143,7 @@ bool AddressSpace::map(uint64_t address, uint64_t size_bytes) {
   const auto next = used_.lower_bound(address);
   if (next != used_.end() && next->first < address + size_bytes) return false;
   if (find_locked(address).size_bytes != 0) return false;
-  used_[address] = {address, size_bytes, ++serials_, true};
+  used_[address] = {address, size_bytes, ++serials_, 0, true};
   return true;
 }
 
@@ -157,7 +157,16 @@ bool AddressSpace::unmap(uint64_t address) {
 
 void AddressSpace::add_foreign(uint64_t address, uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
-  used_[address] = {address, size_bytes, ++serials_};
+  used_[address] = {address, size_bytes, ++serials_, 0, false};
+}
+
+std::vector<uint64_t> AddressSpace::owned_by(uint64_t owner) const {
+  std::vector<uint64_t> found;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [address, allocation] : used_) {
+    if (allocation.owner == owner) found.push_back(address);
+  }
+  return found;
 }
 
 void AddressSpace::clear() {

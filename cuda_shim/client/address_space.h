@@ -9,6 +9,7 @@
 #include <map>
 #include <mutex>
 #include <set>
+#include <vector>
 
 namespace rgpu::cuda {
 
@@ -16,6 +17,7 @@ struct Allocation {
   uint64_t address = 0;
   uint64_t size_bytes = 0;
   uint64_t serial = 0;  // Its number, for CU_POINTER_ATTRIBUTE_BUFFER_ID.
+  uint64_t owner = 0;   // The id of the context that it ends with; 0: a primary one, or a pool.
   bool mapped = false;  // By map().
 };
 
@@ -25,7 +27,7 @@ class AddressSpace {
   AddressSpace(uint64_t base, uint64_t size_bytes, uint64_t memory_size_bytes);
 
   // At a multiple of 512; of 2 MiB for 1 MiB and more.
-  [[nodiscard]] uint64_t allocate(uint64_t size_bytes);
+  [[nodiscard]] uint64_t allocate(uint64_t size_bytes, uint64_t owner = 0);
   // False: no allocation begins there, or it was mapped.
   [[nodiscard]] bool free(uint64_t address);
 
@@ -43,6 +45,7 @@ class AddressSpace {
   [[nodiscard]] bool map(uint64_t address, uint64_t size_bytes);
   [[nodiscard]] bool unmap(uint64_t address);  // False: nothing that was mapped begins there.
 
+  [[nodiscard]] std::vector<uint64_t> owned_by(uint64_t owner) const;
   // What was allocated outside of it: a module's variable. It is found, and never freed.
   void add_foreign(uint64_t address, uint64_t size_bytes);
   void clear();  // A device's reset.

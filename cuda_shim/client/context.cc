@@ -1,5 +1,6 @@
 #include "cuda_shim/client/context.h"
 
+#include <bit>
 #include <utility>
 
 #include "wire/stream.h"
@@ -107,6 +108,11 @@ cudaError_t enter_runtime(Calling& calling) noexcept {
   calling.context = thread_state.stack.back();
   calling.device = calling.context->device;
   return cudaSuccess;
+}
+
+bool are_context_flags(unsigned flags) noexcept {
+  return (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) == 0 &&
+         std::popcount(flags & CU_CTX_SCHED_MASK) <= 1;
 }
 
 Context* current() noexcept {

@@ -21,7 +21,10 @@ struct Context {
   unsigned flags = 0;
   uint64_t id = 0;
   std::atomic<int> retained{0};  // Of a primary one.
+  std::atomic<int> attached{1};  // Of another: cuCtxDetach() destroys it at 0.
   std::atomic<bool> active{false};
+  // The wire's number of what every stream made from now on waits for; 0: nothing.
+  std::atomic<uint64_t> awaited_event{0};
   Stream legacy;     // The device's legacy default stream, as this context has it.
   std::mutex mutex;  // Guards what follows.
   std::vector<std::pair<int, size_t>> limits;  // By CUlimit; those that were set.
@@ -52,6 +55,9 @@ struct Calling {
 // where none is.
 [[nodiscard]] cudaError_t ensure_context() noexcept;
 [[nodiscard]] cudaError_t enter_runtime(Calling& calling) noexcept;
+
+// Bits of CUctx_flags, of which one at most says how to wait.
+[[nodiscard]] bool are_context_flags(unsigned flags) noexcept;
 
 // The thread's stack. current() is nullptr when it is empty.
 [[nodiscard]] Context* current() noexcept;

@@ -23,6 +23,15 @@ void destroy_streams_of(Context& context) {
   forget_default_streams(context);
 }
 
+void free_memory_of(Client& client, Context& context) {
+  AddressSpace& addresses = context.device->addresses;
+  for (const uint64_t address : addresses.owned_by(context.id)) {
+    // On its way to the server before anybody can be given the address.
+    client.session().free(address);
+    (void)addresses.free(address);
+  }
+}
+
 CUresult reset_device(Context& context) {
   Client* const client = connected_client();
   if (client == nullptr) return CUDA_ERROR_NOT_INITIALIZED;

@@ -12,5 +12,7 @@ namespace rgpu::cuda {
 [[nodiscard]] CUresult reset_device(Context& context);
 // The streams and events that were made in this context.
 void destroy_streams_of(Context& context);
+// The memory that was allocated in a context other than a primary one.
+void free_memory_of(Client& client, Context& context);
 
 }  // namespace rgpu::cuda

@@ -3,6 +3,8 @@
 #include <cstring>
 #include <memory>
 
+#include "cuda_shim/client/host_order.h"
+
 namespace rgpu::cuda {
 namespace {
 
@@ -34,12 +36,38 @@ CUresult check(const Device& device, const Kernel& kernel, const LaunchShape& sh
   return CUDA_SUCCESS;
 }
 
+// All blocks of a cooperative launch must have room at once.
+CUresult check_cooperative(const Device& device, Kernel& kernel, const LaunchShape& shape) {
+  const uint32_t threads = shape.block[0] * shape.block[1] * shape.block[2];
+  int blocks = 0;
+  if (const CUresult code = cuOccupancyMaxActiveBlocksPerMultiprocessor(
+          &blocks, reinterpret_cast<CUfunction>(&kernel), static_cast<int>(threads),
+          shape.dynamic_shared_size_bytes);
+      code != CUDA_SUCCESS) {
+    return code;
+  }
+  const auto room =
+      static_cast<uint64_t>(blocks) *
+      static_cast<uint64_t>(device.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+  const uint64_t wanted = uint64_t{shape.grid[0]} * shape.grid[1] * shape.grid[2];
+  return wanted > room ? CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE : CUDA_SUCCESS;
+}
+
 // `fill(target)` writes the kernel's parameters.
 template <typename Fill>
 CUresult issue(const Calling& calling, Kernel& kernel, const LaunchShape& shape, Stream& stream,
                Fill fill) {
   if (stream.device != calling.device) return CUDA_ERROR_INVALID_HANDLE;
   if (const CUresult code = check(*calling.device, kernel, shape); code != CUDA_SUCCESS) {
+    return code;
+  }
+  if (shape.cooperative) {
+    if (const CUresult code = check_cooperative(*calling.device, kernel, shape);
+        code != CUDA_SUCCESS) {
+      return code;
+    }
+  }
+  if (const CUresult code = follow_blocking_copies(*calling.client, stream); code != CUDA_SUCCESS) {
     return code;
   }
   wire::cuda::Launch launch;

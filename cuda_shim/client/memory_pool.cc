@@ -159,6 +159,14 @@ void PoolMemory::clear() {
   used_bytes_ = kept_bytes_ = 0;
 }
 
+bool PoolMemory::holds(uint64_t address) const {
+  const std::lock_guard lock(mutex_);
+  const auto after = used_.upper_bound(address);
+  if (after == used_.begin()) return false;
+  const auto& [begin, size_bytes] = *std::prev(after);
+  return address - begin < size_bytes;
+}
+
 bool PoolMemory::is_spent() const {
   const std::lock_guard lock(mutex_);
   return closed_ && used_.empty();
@@ -287,6 +295,14 @@ CUresult forget_pool_memory(uint64_t address) {
     if (code != CUDA_ERROR_NOT_FOUND) return code;
   }
   return CUDA_ERROR_NOT_FOUND;
+}
+
+MemoryPool* pool_of(uint64_t address) {
+  MemoryPool* found = nullptr;
+  memory_pools().for_each([&](MemoryPool& pool) {
+    if (pool.memory->holds(address)) found = &pool;
+  });
+  return found;
 }
 
 void trim_pools(Client& client) {

@@ -1,9 +1,9 @@
 // MemoryPool: device memory that is given and taken back in the order of streams.
 //
 // Memory that was given back is kept, and given again at once on the stream that it was given back
-// on: what was issued there before comes first. Once that stream is known to have got there, any stream may
-// have it, and at the next synchronization what is kept beyond the pool's release threshold is freed.
-// Nothing here waits or asks.
+// on: what was issued there before comes first. Once that stream is known to have got there, any
+// stream may have it, and at the next synchronization what is kept beyond the pool's release
+// threshold is freed. Nothing here waits or asks.
 //
 // Threading: any thread.
 // Lifetime:  handles as HandleTable says. Memory outlives its pool until it is given back.
@@ -43,8 +43,9 @@ class PoolMemory {
   [[nodiscard]] CUresult forget(uint64_t address);
   void trim(Client& client, uint64_t kept_size_bytes);
   void trim_to_threshold(Client& client);
-  void close(Client& client);           // Its handle is gone.
-  void clear();                         // The device was reset.
+  void close(Client& client);  // Its handle is gone.
+  void clear();                // The device was reset.
+  [[nodiscard]] bool holds(uint64_t address) const;
   [[nodiscard]] bool is_spent() const;  // Closed, and all of it was given back.
 
   [[nodiscard]] CUresult attribute(CUmemPool_attribute attribute, void* value) const;
@@ -92,7 +93,9 @@ void set_current_pool(Device& device, MemoryPool& pool);
 // ---- For those that free and wait
 [[nodiscard]] CUresult give_back(Client& client, uint32_t stream, uint64_t address);
 [[nodiscard]] CUresult forget_pool_memory(uint64_t address);  // As PoolMemory::forget().
-void trim_pools(Client& client);                              // After a synchronization.
+// The pool whose memory holds the address; nullptr: none.
+[[nodiscard]] MemoryPool* pool_of(uint64_t address);
+void trim_pools(Client& client);  // After a synchronization.
 void clear_pools(Device& device);
 
 }  // namespace rgpu::cuda

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "cuda_shim/client/context_events.h"
 #include "cuda_shim/client/device_reset.h"
 #include "cuda_shim/client/errors.h"
 
@@ -46,9 +47,7 @@ CUresult cuCtxCreate_v4(CUcontext* handle, CUctxCreateParams* parameters, unsign
                         CUdevice ordinal) noexcept {
   Device* device = nullptr;
   RGPU_TRY(find_device(ordinal, device));
-  if (handle == nullptr || (flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
+  if (handle == nullptr || !are_context_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
   if (parameters != nullptr &&
       (parameters->numExecAffinityParams != 0 || parameters->cigParams != nullptr)) {
     return CUDA_ERROR_NOT_SUPPORTED;
@@ -63,6 +62,12 @@ CUresult cuCtxCreate_v4(CUcontext* handle, CUctxCreateParams* parameters, unsign
   return CUDA_SUCCESS;
 }
 
+CUresult cuCtxCreate_v3(CUcontext* handle, CUexecAffinityParam* affinities, int count,
+                        unsigned int flags, CUdevice device) noexcept {
+  CUctxCreateParams parameters{affinities, count, nullptr};
+  return cuCtxCreate_v4(handle, &parameters, flags, device);
+}
+
 CUresult cuCtxCreate_v2(CUcontext* handle, unsigned int flags, CUdevice device) noexcept {
   return cuCtxCreate_v4(handle, nullptr, flags, device);
 }
@@ -74,6 +79,7 @@ CUresult cuCtxDestroy_v2(CUcontext handle) noexcept {
   if (context->primary) return CUDA_ERROR_INVALID_CONTEXT;
   if (current() == context) (void)pop();
   destroy_streams_of(*context);
+  if (Client* const client = connected_client()) free_memory_of(*client, *context);
   contexts().destroy(context);
   return CUDA_SUCCESS;
 }
@@ -136,7 +142,7 @@ CUresult cuCtxGetFlags(unsigned int* flags) noexcept {
 CUresult cuCtxSetFlags(unsigned int flags) noexcept {
   Context* context = nullptr;
   RGPU_TRY(find_context(nullptr, context));
-  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!are_context_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
   context->flags = flags;
   return CUDA_SUCCESS;
 }
@@ -249,18 +255,45 @@ CUresult cuCtxResetPersistingL2Cache() noexcept {
   return find_context(nullptr, context);
 }
 
-CUresult cuCtxRecordEvent(CUcontext, CUevent) noexcept { return CUDA_ERROR_NOT_SUPPORTED; }
-CUresult cuCtxWaitEvent(CUcontext, CUevent) noexcept { return CUDA_ERROR_NOT_SUPPORTED; }
+// ---- Events of a whole context: its streams are its device's ------------------------------------
+
+namespace {
+
+template <typename Act>
+CUresult on_event(CUcontext handle, CUevent event_handle, Act act) {
+  Context* context = nullptr;
+  if (handle == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  RGPU_TRY(find_context(handle, context));
+  Event* const event = events().find(event_handle);
+  return event == nullptr ? CUDA_ERROR_INVALID_HANDLE : act(*context, *event);
+}
+
+}  // namespace
+
+CUresult cuCtxRecordEvent(CUcontext handle, CUevent event) noexcept {
+  return on_event(handle, event, record_event_of_all);
+}
+
+CUresult cuCtxWaitEvent(CUcontext handle, CUevent event) noexcept {
+  return on_event(handle, event, wait_event_of_all);
+}
+
+// ---- Counting uses ------------------------------------------------------------------------------
 
 CUresult cuCtxAttach(CUcontext* handle, unsigned int flags) noexcept {
   Context* context = nullptr;
   RGPU_TRY(find_context(nullptr, context));
   if (handle == nullptr || flags != 0) return CUDA_ERROR_INVALID_VALUE;
+  context->attached.fetch_add(1);
   *handle = handle_of(context);
   return CUDA_SUCCESS;
 }
 
 CUresult cuCtxDetach(CUcontext handle) noexcept {
   Context* context = nullptr;
-  return find_context(handle, context);
+  if (handle == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
+  RGPU_TRY(find_context(handle, context));
+  if (context != current()) return CUDA_ERROR_INVALID_CONTEXT;
+  const bool is_last = context->attached.fetch_sub(1) == 1;
+  return is_last && !context->primary ? cuCtxDestroy_v2(handle) : CUDA_SUCCESS;
 }

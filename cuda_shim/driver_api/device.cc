@@ -177,7 +177,7 @@ CUresult cuDevicePrimaryCtxRelease(CUdevice ordinal) noexcept {
 CUresult cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags) noexcept {
   Device* device = nullptr;
   RGPU_TRY(find_device(ordinal, device));
-  if ((flags & ~static_cast<unsigned>(CU_CTX_FLAGS_MASK)) != 0) return CUDA_ERROR_INVALID_VALUE;
+  if (!are_context_flags(flags)) return CUDA_ERROR_INVALID_VALUE;
   primary_context(ordinal).flags = flags;
   return CUDA_SUCCESS;
 }

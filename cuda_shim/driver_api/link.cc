@@ -174,19 +174,3 @@ CUresult cuLinkDestroy(CUlinkState state) noexcept {
   linkers().destroy(linker);
   return CUDA_SUCCESS;
 }
-
-CUresult cuLinkCreate(unsigned int count, CUjit_option* options, void** values,
-                      CUlinkState* state) noexcept {
-  return cuLinkCreate_v2(count, options, values, state);
-}
-
-CUresult cuLinkAddData(CUlinkState state, CUjitInputType type, void* data, size_t size_bytes,
-                       const char* name, unsigned int count, CUjit_option* options,
-                       void** values) noexcept {
-  return cuLinkAddData_v2(state, type, data, size_bytes, name, count, options, values);
-}
-
-CUresult cuLinkAddFile(CUlinkState state, CUjitInputType type, const char* path, unsigned int count,
-                       CUjit_option* options, void** values) noexcept {
-  return cuLinkAddFile_v2(state, type, path, count, options, values);
-}

@@ -6,6 +6,7 @@
 
 #include "cuda_shim/client/context.h"
 #include "cuda_shim/client/errors.h"
+#include "cuda_shim/client/memory_pool.h"
 #include "wire/stream.h"
 
 using namespace rgpu::cuda;  // NOLINT: this file is nothing but the API's functions.
@@ -171,16 +172,24 @@ int ordinal_of(const Client& client, const Device* device) {
   return -1;
 }
 
+Context* owner_of(const Client& client, const Pointer& pointer) {
+  Context* owner = &primary_context(ordinal_of(client, pointer.device));
+  if (pointer.allocation.owner == 0) return owner;
+  contexts().for_each([&](Context& context) {
+    if (context.id == pointer.allocation.owner) owner = &context;
+  });
+  return owner;
+}
+
 CUresult of_known(const Client& client, const Pointer& pointer, CUpointer_attribute attribute,
                   void* data) {
   const uint64_t begin =
       pointer.host ? reinterpret_cast<uint64_t>(pointer.host->address) : pointer.allocation.address;
   switch (attribute) {
     case CU_POINTER_ATTRIBUTE_CONTEXT:
-      return put<CUcontext>(
-          data, reinterpret_cast<CUcontext>(
-                    pointer.host ? pointer.host->context
-                                 : &primary_context(ordinal_of(client, pointer.device))));
+      return put<CUcontext>(data,
+                            reinterpret_cast<CUcontext>(pointer.host ? pointer.host->context
+                                                                     : owner_of(client, pointer)));
     case CU_POINTER_ATTRIBUTE_MEMORY_TYPE:
       return put<unsigned>(data, pointer.host ? CU_MEMORYTYPE_HOST : CU_MEMORYTYPE_DEVICE);
     case CU_POINTER_ATTRIBUTE_DEVICE_POINTER:
@@ -211,9 +220,10 @@ CUresult of_known(const Client& client, const Pointer& pointer, CUpointer_attrib
     case CU_POINTER_ATTRIBUTE_ALLOWED_HANDLE_TYPES:
       return put<unsigned long long>(data, 0);
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
-      return put<CUmemoryPool>(data, nullptr);
+      return put<CUmemoryPool>(data, reinterpret_cast<CUmemoryPool>(pool_of(pointer.address)));
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return attribute > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE ? CUDA_ERROR_INVALID_VALUE
+                                                                       : CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 

@@ -36,13 +36,3 @@ CUresult cuStreamWriteValue64_v2(CUstream stream, CUdeviceptr address, cuuint64_
                                  unsigned int flags) noexcept {
   return write_value(stream, address, value, flags);
 }
-
-CUresult cuStreamWriteValue32(CUstream stream, CUdeviceptr address, cuuint32_t value,
-                              unsigned int flags) noexcept {
-  return write_value(stream, address, value, flags);
-}
-
-CUresult cuStreamWriteValue64(CUstream stream, CUdeviceptr address, cuuint64_t value,
-                              unsigned int flags) noexcept {
-  return write_value(stream, address, value, flags);
-}

@@ -11,6 +11,7 @@ from cuda_driver import (
     function,
     i32,
     in_process,
+    in_process_with,
     ints,
     launch,
     pointer,
@@ -72,6 +73,7 @@ def test_pieces_call_each_other():
 def test_private_names_stay_apart():
     """Both pieces have a text named $str: each prints its own."""
     done = run_child("""
+        from cuda_driver import *
         from test_cuda_driver_link import *
         start()
         state = cu.cuLinkCreate_v2(0, None, None, pointer)
@@ -125,7 +127,7 @@ def test_two_definitions_of_one_name_are_refused():
     assert b"offsets" in log.value or b"twice" in log.value, log.value
 
 
-@in_process
+@in_process_with(quiet=False)
 def test_bad_pieces_are_refused_at_once():
     start()
     state = cu.cuLinkCreate_v2(0, None, None, pointer)

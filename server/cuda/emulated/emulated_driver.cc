@@ -168,6 +168,10 @@ Result<wire::CudaInfo> EmulatedDriver::open(const wire::CudaHello& hello) {
   for (uint32_t i = 0; i < options_.devices; ++i) {
     auto device = std::make_unique<Device>();
     device->memory = std::make_unique<DeviceMemory>(mapping_->base + i * part, part, memory);
+    for (const auto& other : devices_) {
+      device->memory->add_peer(*other->memory);
+      other->memory->add_peer(*device->memory);
+    }
     devices_.push_back(std::move(device));
     std::vector<std::byte> uuid(16, std::byte{0});
     std::memcpy(uuid.data(), "rgpu-emulated", 13);
@@ -290,8 +294,9 @@ Outcome EmulatedDriver::function_attributes(uint32_t function, std::vector<int32
   values[kConstSize] = static_cast<int32_t>(kernel.const_size_bytes);
   values[kLocalSize] = static_cast<int32_t>(kernel.local_size_bytes);
   values[kRegisters] = static_cast<int32_t>(kernel.register_count);
-  values[kPtxVersion] = static_cast<int32_t>(kernel.ptx_version);
-  values[kBinaryVersion] = static_cast<int32_t>(kernel.binary_version);
+  // As after a compilation for this device: what the PTX was for, and what it runs on.
+  values[kPtxVersion] = static_cast<int32_t>(kernel.binary_version);
+  values[kBinaryVersion] = static_cast<int32_t>(options_.compute_capability);
   values[kMaxDynamicShared] = static_cast<int32_t>(found->second.dynamic_shared_size_bytes_max);
   values[kPreferredCarveout] = -1;
   return {};

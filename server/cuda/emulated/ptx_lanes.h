@@ -64,19 +64,24 @@ inline float flush(float x) {
   return std::bit_cast<float>((bits & 0x7f80'0000) == 0 ? bits & 0x8000'0000 : bits);
 }
 
+inline double flush(double x) {
+  const auto bits = std::bit_cast<uint64_t>(x);
+  return std::bit_cast<double>((bits << 1 >> 53) == 0 ? bits & (uint64_t{1} << 63) : bits);
+}
+
 // Single precision has one NaN.
 inline float canonical(float x) { return x == x ? x : std::bit_cast<float>(0x7fff'ffffU); }
 inline double canonical(double x) { return x; }
 
 template <bool Ftz, typename T>
 [[gnu::always_inline]] inline T input(T x) {
-  if constexpr (Ftz && std::is_same_v<T, float>) return flush(x);
+  if constexpr (Ftz) return flush(x);
   return x;
 }
 
 template <bool Ftz, bool Saturate, typename T>
 [[gnu::always_inline]] inline T output(T x) {
-  if constexpr (Ftz && std::is_same_v<T, float>) x = flush(x);
+  if constexpr (Ftz) x = flush(x);
   if constexpr (Saturate) return x > T{0} ? (x < T{1} ? x : T{1}) : T{0};  // NaN becomes 0.
   return canonical(x);
 }

@@ -33,8 +33,11 @@ void Lexer::skip_blanks() {
 }
 
 std::string_view Lexer::word(size_t begin) {
+  const bool is_directive = at(begin) == '.';
+  if (is_directive) ++position_;
   while (continues_word(at(position_)) || (at(position_) == ':' && at(position_ + 1) == ':')) {
-    position_ += at(position_) == ':' ? 2 : 1;  // `.shared::cta`
+    if (is_directive && at(position_) == '.') break;  // `.reg.b32` is two.
+    position_ += at(position_) == ':' ? 2 : 1;        // `.shared::cta`
   }
   return text_.substr(begin, position_ - begin);
 }

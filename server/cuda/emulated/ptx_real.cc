@@ -297,7 +297,9 @@ Handler arithmetic(const Shape& s) {
 
 template <typename F>
 Handler approximate(const Shape& s) {
-  if (s.type == Type::kF64) return unary<double, F, false, false>;
+  if (s.type == Type::kF64) {
+    return s.ftz ? unary<double, F, true, false> : unary<double, F, false, false>;
+  }
   if (s.type != Type::kF32) return nullptr;
   return s.ftz ? unary<float, F, true, false> : unary<float, F, false, false>;
 }
@@ -332,7 +334,8 @@ Handler real_handler(const Shape& s) {
     case Op::kDiv:
       return arithmetic<Div, 2>(s);
     case Op::kRcp:
-      return arithmetic<Rcp, 1>(s);
+      // .approx.ftz.f64: as good as the exact one.
+      return s.type == Type::kF64 && s.ftz ? approximate<Rcp>(s) : arithmetic<Rcp, 1>(s);
     case Op::kSqrt:
       return arithmetic<Sqrt, 1>(s);
     case Op::kRsqrt:

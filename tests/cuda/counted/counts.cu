@@ -1,5 +1,6 @@
 // Does what its argument says, and prints what that cost: waits, stalls, records.
-//   vector-add | launches | copies | sync-copies | launch-and-read | events | queries | symbols | async
+//   vector-add | launches | copies | sync-copies | launch-and-read | events | queries | symbols |
+//   async
 #include <cuda_runtime.h>
 #include <dlfcn.h>
 
@@ -176,9 +177,9 @@ int main(int, char** argv) {
   const struct {
     const char* name;
     void (*run)();
-  } cases[] = {{"vector-add", vector_add}, {"launches", launches}, {"copies", copies},
-               {"sync-copies", sync_copies}, {"events", events}, {"queries", queries},
-               {"symbols", symbols}, {"async", async}};
+  } cases[] = {{"vector-add", vector_add},   {"launches", launches}, {"copies", copies},
+               {"sync-copies", sync_copies}, {"events", events},     {"queries", queries},
+               {"symbols", symbols},         {"async", async}};
   for (const auto& each : cases) {
     if (strcmp(each.name, argv[1]) == 0) {
       each.run();
