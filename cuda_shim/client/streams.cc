@@ -101,7 +101,11 @@ bool is_answered(Client& client, Event& event) {
 
 CUresult ask_event(Client& client, Event& event) {
   if (event.reached || event.request != 0) return CUDA_SUCCESS;
-  return ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  const CUresult code =
+      ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  // The question is no work: where nothing was issued between, the ring is done with both.
+  if (client.session().appended(event.stream) == event.position + 1) ++event.position;
+  return code;
 }
 
 }  // namespace
