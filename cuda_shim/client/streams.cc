@@ -10,6 +10,7 @@
 
 #include "cuda_shim/client/context.h"
 #include "cuda_shim/client/deliveries.h"
+#include "cuda_shim/client/host_order.h"
 #include "cuda_shim/client/memory_pool.h"
 #include "wire/limits.h"
 #include "wire/stream.h"
@@ -140,6 +141,9 @@ CUresult find_stream(CUstream handle, Stream*& stream) noexcept {
 CUresult create_stream(Context& context, unsigned flags, int priority, Stream*& stream) {
   Client* client = nullptr;
   if (const CUresult code = connected(client); code != CUDA_SUCCESS) return code;
+  if ((flags & CU_STREAM_NON_BLOCKING) != 0) {
+    if (const CUresult code = begin_host_order(*client); code != CUDA_SUCCESS) return code;
+  }
   stream = streams().create();
   if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   stream->context = &context;
@@ -150,7 +154,10 @@ CUresult create_stream(Context& context, unsigned flags, int priority, Stream*& 
   stream->number = take_ring(context.device->number);
   const wire::cuda::CreateStream create{
       (flags & CU_STREAM_NON_BLOCKING) != 0 ? wire::cuda::CreateStream::kNonBlocking : 0, priority};
+  const uint64_t before = client->session().appended(stream->number);
   CUresult code = client->append(stream->number, Call::kCreateStream, create);
+  // That is no work for a query to find.
+  if (synced[stream->number] >= before) raise(synced[stream->number], before + 1);
   if (const uint64_t awaited = context.awaited_event; awaited != 0 && code == CUDA_SUCCESS) {
     code = client->append(stream->number, Command::kWaitEvent, awaited);
   }
