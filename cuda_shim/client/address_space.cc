@@ -143,7 +143,7 @@ bool AddressSpace::map(uint64_t address, uint64_t size_bytes) {
   const auto next = used_.lower_bound(address);
   if (next != used_.end() && next->first < address + size_bytes) return false;
   if (find_locked(address).size_bytes != 0) return false;
-  used_[address] = {address, size_bytes, ++serials_, true};
+  used_[address] = {address, size_bytes, ++serials_, 0, true};
   return true;
 }
 
@@ -157,7 +157,7 @@ bool AddressSpace::unmap(uint64_t address) {
 
 void AddressSpace::add_foreign(uint64_t address, uint64_t size_bytes) {
   const std::lock_guard lock(mutex_);
-  used_[address] = {address, size_bytes, ++serials_, 0};
+  used_[address] = {address, size_bytes, ++serials_, 0, false};
 }
 
 std::vector<uint64_t> AddressSpace::owned_by(uint64_t owner) const {

@@ -132,7 +132,14 @@ bool is_sticky(CUresult code) {
 
 }  // namespace
 
+namespace {
+thread_local std::string message_of_thread;
+}  // namespace
+
+const std::string& last_message() noexcept { return message_of_thread; }
+
 void say(const std::string& line) noexcept {
+  message_of_thread = line;
   const std::string text = "rgpu: " + line + "\n";
   (void)!::write(STDERR_FILENO, text.data(), text.size());
 }
@@ -331,6 +338,7 @@ CUresult Client::read(const Result<wire::Reply>& reply, std::vector<int64_t>* re
         std::fwrite(value.text.data(), 1, value.text.size(), stdout);
         std::fflush(stdout);
       } else if (!value.text.empty()) {
+        message_of_thread = value.text;
         const std::lock_guard lock(said_mutex_);
         if (said_.size() < kSaidMax &&
             std::find(said_.begin(), said_.end(), value.text) == said_.end()) {

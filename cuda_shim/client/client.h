@@ -130,6 +130,9 @@ class Client {
 // nullptr: not connected (yet, or not any more).
 [[nodiscard]] Client* connected_client() noexcept;
 
+// What more was said of the calling thread's last failure, here or by the server.
+[[nodiscard]] const std::string& last_message() noexcept;
+
 // One line to stderr, beginning with "rgpu: ".
 void say(const std::string& line) noexcept;
 

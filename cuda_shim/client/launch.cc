@@ -3,6 +3,8 @@
 #include <cstring>
 #include <memory>
 
+#include "cuda_shim/client/host_order.h"
+
 namespace rgpu::cuda {
 namespace {
 
@@ -64,6 +66,9 @@ CUresult issue(const Calling& calling, Kernel& kernel, const LaunchShape& shape,
         code != CUDA_SUCCESS) {
       return code;
     }
+  }
+  if (const CUresult code = follow_blocking_copies(*calling.client, stream); code != CUDA_SUCCESS) {
+    return code;
   }
   wire::cuda::Launch launch;
   if (const CUresult code = number_on(kernel, *calling.device, launch.function);

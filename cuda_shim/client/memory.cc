@@ -8,6 +8,7 @@
 #include <map>
 
 #include "cuda_shim/client/deliveries.h"
+#include "cuda_shim/client/host_order.h"
 #include "cuda_shim/client/memory_pool.h"
 
 namespace rgpu::cuda {
@@ -300,8 +301,11 @@ CUresult copy(Client& client, Stream& stream, const Side& target, const Side& so
   if (!target.on_device && !source.on_device) {
     return copy_on_host(stream, target, source, extent);
   }
+  code = follow_blocking_copies(client, stream);
+  if (code != CUDA_SUCCESS) return code;
   if (!source.on_device) {
     code = upload(client, stream, target, source, extent);
+    if (blocking && code == CUDA_SUCCESS) note_blocking_copy(client, stream);
   } else if (!target.on_device) {
     return download(client, stream, target, source, extent, blocking);
   } else {
@@ -317,6 +321,9 @@ CUresult set_memory(Client& client, Stream& stream, const Side& target, const Ex
   if (!target.on_device || target.address % value_size_bytes != 0 ||
       !is_allocated(client, target.address, span_of(target, extent))) {
     return CUDA_ERROR_INVALID_VALUE;
+  }
+  if (const CUresult code = follow_blocking_copies(client, stream); code != CUDA_SUCCESS) {
+    return code;
   }
   const CUresult code =
       client.append(stream.number, Call::kMemset,

@@ -100,7 +100,11 @@ bool is_answered(Client& client, Event& event) {
 
 CUresult ask_event(Client& client, Event& event) {
   if (event.reached || event.request != 0) return CUDA_SUCCESS;
-  return ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  const CUresult code =
+      ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  // The question is no work: where nothing was issued between, the ring is done with both.
+  if (client.session().appended(event.stream) == event.position + 1) ++event.position;
+  return code;
 }
 
 }  // namespace
@@ -146,7 +150,10 @@ CUresult create_stream(Context& context, unsigned flags, int priority, Stream*& 
   stream->number = take_ring(context.device->number);
   const wire::cuda::CreateStream create{
       (flags & CU_STREAM_NON_BLOCKING) != 0 ? wire::cuda::CreateStream::kNonBlocking : 0, priority};
+  const uint64_t before = client->session().appended(stream->number);
   CUresult code = client->append(stream->number, Call::kCreateStream, create);
+  // That is no work for a query to find.
+  if (synced[stream->number] >= before) raise(synced[stream->number], before + 1);
   if (const uint64_t awaited = context.awaited_event; awaited != 0 && code == CUDA_SUCCESS) {
     code = client->append(stream->number, Command::kWaitEvent, awaited);
   }

@@ -161,7 +161,9 @@ CUresult cuMemcpyHtoDAsync_v2(CUdeviceptr target, const void* source, size_t siz
 }
 
 CUresult cuMemcpyHtoD_v2(CUdeviceptr target, const void* source, size_t size_bytes) noexcept {
-  return cuMemcpyHtoDAsync_v2(target, source, size_bytes, nullptr);
+  const Side to = device_side(target);
+  const Side from = host_side(source);
+  return copy_bytes(nullptr, &to, &from, size_bytes, true);
 }
 
 CUresult cuMemcpyDtoH_v2(void* target, CUdeviceptr source, size_t size_bytes) noexcept {

@@ -222,7 +222,8 @@ CUresult of_known(const Client& client, const Pointer& pointer, CUpointer_attrib
     case CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE:
       return put<CUmemoryPool>(data, reinterpret_cast<CUmemoryPool>(pool_of(pointer.address)));
     default:
-      return CUDA_ERROR_NOT_SUPPORTED;
+      return attribute > CU_POINTER_ATTRIBUTE_IS_HW_DECOMPRESS_CAPABLE ? CUDA_ERROR_INVALID_VALUE
+                                                                       : CUDA_ERROR_NOT_SUPPORTED;
   }
 }
 

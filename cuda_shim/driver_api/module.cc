@@ -7,6 +7,7 @@
 #include "cuda_shim/client/context.h"
 #include "cuda_shim/client/errors.h"
 #include "cuda_shim/client/image_file.h"
+#include "cuda_shim/client/jit_options.h"
 #include "cuda_shim/client/modules.h"
 
 using namespace rgpu::cuda;  // NOLINT: this file is nothing but the API's functions.
@@ -40,21 +41,22 @@ CUresult cuModuleLoadData(CUmodule* handle, const void* image) noexcept {
   return CUDA_SUCCESS;
 }
 
+// Whoever wants to read what is wrong with an image waits for the server to look at it; others hear
+// of it at the next synchronization.
 CUresult cuModuleLoadDataEx(CUmodule* handle, const void* image, unsigned int option_count,
                             CUjit_option* options, void** values) noexcept {
-  const CUresult code = cuModuleLoadData(handle, image);
-  // The logs that a caller reads: nothing was compiled here, so nothing is to be said.
-  for (unsigned i = 0; i < option_count && options != nullptr && values != nullptr; ++i) {
-    if (options[i] == CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES ||
-        options[i] == CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES) {
-      values[i] = nullptr;
-    } else if ((options[i] == CU_JIT_INFO_LOG_BUFFER || options[i] == CU_JIT_ERROR_LOG_BUFFER) &&
-               values[i] != nullptr) {
-      *static_cast<char*>(values[i]) = '\0';
-    } else if (options[i] == CU_JIT_WALL_TIME) {
-      values[i] = nullptr;
-    }
+  JitOptions read;
+  RGPU_TRY(read.read(option_count, options, values));
+  CUresult code = cuModuleLoadData(handle, image);
+  if (!read.wants_errors()) return code;
+  if (code == CUDA_SUCCESS) {
+    size_t free_bytes = 0;
+    size_t total_bytes = 0;
+    code = cuMemGetInfo_v2(&free_bytes, &total_bytes);  // Any answer brings the failure along.
+    if (code == CUDA_SUCCESS) return code;
+    unload_module(*modules().find(*handle));
   }
+  read.write_errors(last_message());
   return code;
 }
 

@@ -69,7 +69,7 @@ RealDriver::~RealDriver() {
   if (cleaner_.joinable()) cleaner_.join();
   for (auto& [number, stream] : streams_) {
     stream.completions.reset();
-    stream.watchers.reset();
+    stream.watchers.clear();
     stream.staging = {};
   }
   fence_stream_.completions.reset();

@@ -92,6 +92,12 @@ class RealDriver final : public Driver {
     std::shared_ptr<PinnedBlock> block;
     uint64_t used_bytes = 0;
   };
+  // Waits for events of a stream in the order of their recording: one that is asked about after a
+  // later one is another watcher's.
+  struct Watcher {
+    uint64_t last_serial = 0;
+    std::unique_ptr<Completions> completions;
+  };
   struct Stream {
     Device* device = nullptr;
     CuStream stream = nullptr;
@@ -101,7 +107,7 @@ class RealDriver final : public Driver {
     uint64_t fences_waited = 0;  // It comes after the work that so many fences came after.
     Staging staging;
     std::unique_ptr<Completions> completions;
-    std::unique_ptr<Completions> watchers;  // Of its events.
+    std::vector<Watcher> watchers;
   };
   struct LoadedModule {
     Device* device = nullptr;
@@ -118,6 +124,7 @@ class RealDriver final : public Driver {
   struct Recording {
     Device* device = nullptr;
     uint32_t stream = 0;
+    uint64_t serial = 0;  // Grows.
     Mark mark;
   };
   struct Cleanup {
@@ -152,6 +159,7 @@ class RealDriver final : public Driver {
   // Calls back from the stream's thread when all that is on it is done.
   void complete(Stream& stream, Completions::Callback callback);
   void complete_on(Completions& completions, Mark mark, int code, Completions::Callback callback);
+  [[nodiscard]] Completions& watcher_of(const Recording& recording);
   void clean_up(Device& device, Mark mark, std::function<void()> work);
   void run_cleanups();
   // Waits until all cleanups were done; not while a gate is closed.
@@ -197,6 +205,7 @@ class RealDriver final : public Driver {
   bool joined_since_fence_ = false;
   Mark last_fence_;
   std::vector<void*> launch_arguments_;
+  uint64_t recordings_ = 0;
 
   std::mutex late_mutex_;
   Outcome late_failure_;          // Of deferred work, not told yet. Guarded by late_mutex_.

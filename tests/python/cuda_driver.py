@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Sequence
 from enum import IntEnum
 from pathlib import Path
@@ -127,6 +128,18 @@ def refused(code: int, call: Callable[..., Any], *arguments: Any) -> None:
             raise
     else:
         raise AssertionError(f"succeeded with {result} instead of {code!r}")
+
+
+def eventually(call: Callable[..., Any], *arguments: Any) -> None:
+    """A query that may say "not ready" for a while, because its answer is on its way."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            call(*arguments)
+            return
+        except CudaError as error:
+            if error.code != Code.NOT_READY or time.monotonic() > deadline:
+                raise
 
 
 def start() -> int:

@@ -15,7 +15,7 @@ class Location(ctypes.Structure):
 
 _FUNCTIONS = """
 -           cuCtxResetPersistingL2Cache cuCtxSynchronize
-Q           cuMemFree_v2
+Q           cuMemFree_v2 cuMemRelease
 i           cuCtxSetCacheConfig cuCtxSetSharedMemConfig cuDeviceGraphMemTrim
 i           cuDevicePrimaryCtxRelease_v2 cuDevicePrimaryCtxReset_v2
 p           cuCtxDestroy_v2 cuCtxDetach cuCtxDisablePeerAccess cuCtxGetCacheConfig cuCtxGetCurrent
@@ -27,11 +27,12 @@ p           cuMemPoolDestroy cuMemcpy2DUnaligned_v2 cuMemcpy2D_v2 cuMemcpy3DPeer
 p           cuModuleGetLoadingMode cuModuleUnload cuStreamDestroy_v2 cuStreamQuery
 p           cuStreamSynchronize cuThreadExchangeStreamCaptureMode
 u           cuCtxSetFlags cuInit
+QQ          cuMemAddressFree cuMemUnmap
 Qp          cuMemFreeAsync
 iQ          cuCtxSetLimit
 ip          cuDeviceSetMemPool cuGetErrorName cuGetErrorString
 iu          cuDevicePrimaryCtxSetFlags_v2
-pQ          cuMemAllocHost_v2 cuMemAlloc_v2 cuMemPoolTrimTo
+pQ          cuMemAllocHost_v2 cuMemAlloc_v2 cuMemGetAllocationPropertiesFromHandle cuMemPoolTrimTo
 pi          cuCtxGetExecAffinity cuCtxGetLimit cuDeviceGet cuDeviceGetDefaultMemPool
 pi          cuDeviceGetMemPool cuDeviceGetProperties cuDeviceGetUuid_v2 cuDevicePrimaryCtxRetain
 pi          cuDeviceTotalMem_v2 cuFuncSetCacheConfig cuFuncSetSharedMemConfig
@@ -39,11 +40,11 @@ pp          cuCtxGetApiVersion cuCtxGetDevice_v2 cuCtxGetId cuCtxGetStreamPriori
 pp          cuCtxRecordEvent cuCtxWaitEvent cuDeviceGetByPCIBusId cuEventRecord cuFuncGetModule
 pp          cuFuncGetName cuFuncIsLoaded cuGetExportTable cuKernelGetFunction cuKernelGetLibrary
 pp          cuKernelGetName cuLibraryGetKernelCount cuLibraryGetModule cuMemGetInfo_v2
-pp          cuMemHostGetFlags cuMemPoolCreate cuMemcpy2DAsync_v2 cuMemcpy3DAsync_v2
-pp          cuMemcpy3DPeerAsync cuModuleGetFunctionCount cuModuleLoad cuModuleLoadData
-pp          cuModuleLoadFatBinary cuStreamCopyAttributes cuStreamGetCtx cuStreamGetDevice
-pp          cuStreamGetFlags cuStreamGetGreenCtx cuStreamGetId cuStreamGetPriority
-pp          cuStreamIsCapturing
+pp          cuMemHostGetFlags cuMemPoolCreate cuMemRetainAllocationHandle cuMemcpy2DAsync_v2
+pp          cuMemcpy3DAsync_v2 cuMemcpy3DPeerAsync cuModuleGetFunctionCount cuModuleLoad
+pp          cuModuleLoadData cuModuleLoadFatBinary cuStreamCopyAttributes cuStreamGetCtx
+pp          cuStreamGetDevice cuStreamGetFlags cuStreamGetGreenCtx cuStreamGetId
+pp          cuStreamGetPriority cuStreamIsCapturing
 pu          cuCtxAttach cuCtxEnablePeerAccess cuEventCreate cuFuncSetSharedSize cuParamSetSize
 pu          cuStreamCreate cuUserObjectRelease cuUserObjectRetain
 QBQ         cuMemsetD8_v2
@@ -65,8 +66,9 @@ pii         cuLaunchGrid
 pip         cuFuncGetAttribute cuMemPoolGetAttribute cuMemPoolSetAttribute cuMemSetMemPool
 pip         cuStreamGetAttribute cuStreamSetAttribute
 piu         cuParamSeti
-ppQ         cuMemGetAddressRange_v2 cuMemPoolSetAccess
-ppi         cuCtxGetDevResource cuDeviceComputeCapability cuMemGetDefaultMemPool cuMemGetMemPool
+ppQ         cuMemGetAccess cuMemGetAddressRange_v2 cuMemPoolSetAccess
+ppi         cuCtxGetDevResource cuDeviceComputeCapability cuMemGetAllocationGranularity
+ppi         cuMemGetDefaultMemPool cuMemGetMemPool
 ppp         cuEventElapsedTime_v2 cuLaunchHostFunc cuLibraryGetKernel cuLibraryGetUnifiedFunction
 ppp         cuLinkComplete cuMemPoolGetAccess cuModuleGetFunction cuStreamGetCtx_v2
 ppu         cuEventRecordWithFlags cuStreamWaitEvent
@@ -76,11 +78,13 @@ puu         cuLaunchCooperativeKernelMultiDevice
 QBQp        cuMemsetD8Async
 QHQp        cuMemsetD16Async
 QQQp        cuMemcpyAsync cuMemcpyDtoDAsync_v2
+QQpQ        cuMemSetAccess
 QpQp        cuMemcpy3DBatchAsync_v2 cuMemcpyHtoDAsync_v2
 QuQp        cuMemsetD32Async
 iipi        cuKernelSetAttribute
 pQQp        cuMemcpyDtoHAsync_v2
 pQQu        cuStreamWriteValue64_v2
+pQpQ        cuMemCreate
 pQpp        cuFuncGetParamInfo cuKernelGetParamInfo cuMemAllocFromPoolAsync
 pQuu        cuStreamWriteValue32_v2
 piii        cuDeviceGetP2PAttribute cuFuncSetBlockShape
@@ -96,8 +100,10 @@ uppQ        cuPointerGetAttributes
 uppp        cuLinkCreate_v2
 QQBQQ       cuMemsetD2D8_v2
 QQHQQ       cuMemsetD2D16_v2
+QQQQQ       cuMemMap
 QQuQQ       cuMemsetD2D32_v2
 QpQpQ       cuMemcpyPeer
+pQQQQ       cuMemAddressReserve
 ppQQu       cuMemAllocPitch_v2
 ppiQp       cuGetProcAddress_v2
 ppiQu       cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags

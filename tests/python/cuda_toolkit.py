@@ -46,9 +46,15 @@ def find_nvcc() -> Path | None:
         "/usr/local/cuda/bin/nvcc",
     ]
     for candidate in filter(None, candidates):
-        if _MAJOR in _version(Path(candidate)):
-            return Path(candidate).resolve()
+        found = Path(candidate).resolve()
+        if _MAJOR in _version(found) and _libraries_of(found.parent.parent) is not None:
+            return found
     return None
+
+
+def _libraries_of(toolkit: Path) -> Path | None:
+    folders = (toolkit / name for name in ("lib64", "lib"))
+    return next((f for f in folders if (f / "libcudart_static.a").exists()), None)
 
 
 @functools.cache
@@ -78,7 +84,9 @@ def toolkit() -> Path:
 
 def library_folder() -> Path:
     """Where the toolkit keeps libcudart.so.13 and libcudart_static.a."""
-    return next(f for name in ("lib64", "lib") if (f := toolkit() / name).exists())
+    found = _libraries_of(toolkit())
+    assert found is not None
+    return found
 
 
 def compile_program(

@@ -6,10 +6,13 @@ from cuda_driver import (
     Code,
     cu,
     download,
+    function,
     i32,
     in_process,
     in_process_with,
     ints,
+    launch,
+    load,
     pointer,
     refused,
     start,
@@ -408,3 +411,18 @@ def test_a_batch_of_boxes_is_copied():
     assert download(b, u8, 64) == expected
     narrow = Operation(Operand(1, a, 2, 2), Operand(1, b, 8, 2), (u64 * 3)(3, 2, 2), 1)
     refused(Code.INVALID_VALUE, cu.cuMemcpy3DBatchAsync_v2, 1, ctypes.byref(narrow), 0, stream)
+
+
+@in_process
+def test_every_stream_sees_what_a_blocking_copy_brought():
+    """A stream that waits for no other is given work at once after large copies that block."""
+    start()
+    n = 1 << 20
+    kernel, stream = function(load(), "add_to_each"), cu.cuStreamCreate(pointer, 1)
+    device, values = cu.cuMemAlloc_v2(u64, 4 * n), (i32 * n)()
+    for turn in range(30):
+        values[n - 1] = turn
+        cu.cuMemcpyHtoD_v2(device, values, 4 * n)
+        launch(kernel, 1, 1, u64(device + 4 * (n - 1)), i32(1), i32(5), stream=stream)
+        cu.cuStreamSynchronize(stream)
+        assert download(device + 4 * (n - 1), i32, 1) == [turn + 5]

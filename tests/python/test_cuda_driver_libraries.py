@@ -140,7 +140,7 @@ def test_an_unloaded_library_is_gone():
     assert adds(kernel(library(), "add_to_each"))
 
 
-@in_process
+@in_process_with(quiet=False)
 def test_a_bad_library_is_refused():
     start()
     rest = (None, None, 0, None, None, 0)

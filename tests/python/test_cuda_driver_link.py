@@ -11,6 +11,7 @@ from cuda_driver import (
     function,
     i32,
     in_process,
+    in_process_with,
     ints,
     launch,
     pointer,
@@ -126,7 +127,7 @@ def test_two_definitions_of_one_name_are_refused():
     assert b"offsets" in log.value or b"twice" in log.value, log.value
 
 
-@in_process
+@in_process_with(quiet=False)
 def test_bad_pieces_are_refused_at_once():
     start()
     state = cu.cuLinkCreate_v2(0, None, None, pointer)

@@ -14,6 +14,7 @@ from cuda_driver import (
     function,
     i32,
     in_process,
+    in_process_with,
     ints,
     launch,
     load,
@@ -26,6 +27,7 @@ from cuda_driver import (
     upload,
 )
 
+BROKEN = b".version 7.0\n.target sm_75\n.address_size 64\n.entry k() { mov.u32 %r1, 5 }\n"
 ALL_KERNELS = {
     b"vec_add",
     b"add_to_each",
@@ -164,23 +166,30 @@ def test_options_of_the_compiler_are_taken():
     assert (values[4] or 0) == 0  # The sizes become those of the texts.
 
 
-@in_process
+@in_process_with(quiet=False)
 def test_a_bad_image_says_what_is_wrong():
     start()
-    broken = (
-        b".version 7.0\n.target sm_75\n.address_size 64\n.visible .entry k() { frob.u32 %r1; }\n"
-    )
     error = ctypes.create_string_buffer(1024)
     values = (pointer * 2)(ctypes.addressof(error), 1024)
     options = ints(5, 6)
-    refused(Code.INVALID_PTX, cu.cuModuleLoadDataEx, pointer, broken, 2, options, values)
-    assert b"frob" in error.value, error.value
+    refused(Code.INVALID_PTX, cu.cuModuleLoadDataEx, pointer, BROKEN, 2, options, values)
+    assert b"';' expected" in error.value, error.value
     assert values[1] >= len(error.value)
-    refused(Code.INVALID_PTX, cu.cuModuleLoadData, pointer, broken)
     assert adds(load())
 
 
-@in_process
+@in_process_with(quiet=False)
+def test_a_bad_image_is_reported_by_the_next_wait():
+    """A load waits for nothing, unless a program asks to read what is wrong."""
+    start()
+    module = cu.cuModuleLoadData(pointer, BROKEN)
+    refused(Code.INVALID_PTX, cu.cuCtxSynchronize)
+    cu.cuModuleUnload(module)
+    cu.cuCtxSynchronize()
+    assert adds(load())
+
+
+@in_process_with(quiet=False)
 def test_what_is_no_image_is_refused():
     start()
     refused(Code.INVALID_VALUE, cu.cuModuleLoadData, pointer, None)
@@ -192,7 +201,7 @@ def test_what_is_no_image_is_refused():
     assert adds(load())
 
 
-@in_process
+@in_process_with(quiet=False)
 def test_an_image_for_newer_devices_only_is_refused():
     start()
     newer = fixture("driver_kernels.ptx").replace(b".target sm_75", b".target sm_120")

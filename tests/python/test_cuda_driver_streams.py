@@ -7,6 +7,7 @@ from cuda_driver import (
     Code,
     cu,
     download,
+    eventually,
     f32,
     function,
     i32,
@@ -122,14 +123,7 @@ def test_polling_ends():
     made = stream(NON_BLOCKING)
     held = Held(made)
     held.let_go()
-    for _ in range(10_000_000):
-        try:
-            cu.cuStreamQuery(made)
-            break
-        except Exception as error:
-            assert error.code == Code.NOT_READY
-    else:
-        raise AssertionError("never ready")
+    eventually(cu.cuStreamQuery, made)
 
 
 @in_process
@@ -246,7 +240,7 @@ def test_nothing_is_captured():
 class Attribute(ctypes.Structure):
     """CUstreamAttrValue, as an integer."""
 
-    _fields_ = [("value", i32 * 16)]
+    _fields_ = [("numbers", i32 * 16)]
 
 
 @in_process
@@ -256,11 +250,11 @@ def test_attributes_of_streams_are_kept_and_copied():
     synchronization, priority = 3, 8
     blocking = Attribute((i32 * 16)(3))
     cu.cuStreamSetAttribute(first, synchronization, ctypes.byref(blocking))
-    assert cu.cuStreamGetAttribute(first, synchronization, Attribute).value[0] == 3
-    assert cu.cuStreamGetAttribute(second, synchronization, Attribute).value[0] != 3
+    assert cu.cuStreamGetAttribute(first, synchronization, Attribute).numbers[0] == 3
+    assert cu.cuStreamGetAttribute(second, synchronization, Attribute).numbers[0] != 3
     cu.cuStreamCopyAttributes(second, first)
-    assert cu.cuStreamGetAttribute(second, synchronization, Attribute).value[0] == 3
-    assert cu.cuStreamGetAttribute(first, priority, Attribute).value[0] == 0
+    assert cu.cuStreamGetAttribute(second, synchronization, Attribute).numbers[0] == 3
+    assert cu.cuStreamGetAttribute(first, priority, Attribute).numbers[0] == 0
     refused(Code.INVALID_VALUE, cu.cuStreamGetAttribute, first, 999, Attribute)
 
 
@@ -278,7 +272,7 @@ def test_events_order_streams():
     refused(Code.NOT_READY, cu.cuEventQuery, event)
     held.let_go()
     cu.cuStreamSynchronize(fast)
-    cu.cuEventQuery(event)
+    eventually(cu.cuEventQuery, event)
     assert download(a, i32, 1) == [11]
     refused(Code.INVALID_VALUE, cu.cuStreamWaitEvent, fast, event, 7)
 
@@ -361,16 +355,19 @@ def test_events_of_a_whole_context():
     refused(Code.NOT_READY, cu.cuEventQuery, event)
     held.let_go()
     cu.cuEventSynchronize(event)
-    cu.cuStreamQuery(held.stream)
-    again = Held(stream(NON_BLOCKING))
-    cu.cuEventRecord(event, again.stream)
+    eventually(cu.cuStreamQuery, held.stream)
+    # Held by the host now: a stream that could let go would itself have to wait.
+    a, again, let_go = upload(ints(0)), stream(NON_BLOCKING), threading.Event()
+    hold = ctypes.CFUNCTYPE(None, pointer)(lambda _: let_go.wait(20))
+    cu.cuLaunchHostFunc(again, ctypes.cast(hold, pointer), None)
+    cu.cuEventRecord(event, again)
     cu.cuCtxWaitEvent(context, event)
     late = stream(NON_BLOCKING)
-    a = upload(ints(0))
-    again.let_go()
     cu.cuMemsetD32Async(a, 6, 1, late)
+    refused(Code.NOT_READY, cu.cuStreamQuery, late)
+    let_go.set()
     cu.cuStreamSynchronize(late)
-    cu.cuEventQuery(event)
+    eventually(cu.cuEventQuery, event)
     assert download(a, i32, 1) == [6]
 
 
@@ -391,7 +388,7 @@ def test_events_order_devices():
     cu.cuCtxSetCurrent(contexts[0])
     held.let_go()
     cu.cuStreamSynchronize(second)
-    cu.cuEventQuery(event)
+    eventually(cu.cuEventQuery, event)
 
 
 @in_process

@@ -13,10 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import cuda_toolkit
 import pytest
 from rgpu_launch.cuda_environment import AUDIT, PRELOAD, library_folder
 
-cuda_toolkit = pytest.importorskip("cuda_toolkit")
 nvcc, toolkit_folder = cuda_toolkit.nvcc, cuda_toolkit.library_folder
 
 ROOT = Path(__file__).resolve().parents[2]

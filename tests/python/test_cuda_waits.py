@@ -58,7 +58,7 @@ def test_a_polling_loop_sends_one_request(program: Path) -> None:
 
 def test_vector_add_waits_three_times_from_start_to_exit(program: Path) -> None:
     said = _run(program, "vector-add", RGPU_STATS="1").stderr
-    counts = re.search(r" (\d+) waits ", said)
+    counts = re.search(r" (\d+) waits,", said)
     assert counts is not None, said
     # The handshake and the result; the exit waits until all is sent.
     assert int(counts[1]) + 1 <= 3

@@ -269,6 +269,7 @@ Result<std::string> Linker::link() {
   }));
   RGPU_RETURN_IF_ERROR(name_private_symbols());
   RGPU_RETURN_IF_ERROR(check_declarations());
+  if (pieces_.size() == 1) return std::string(pieces_.front().text);
   write_header();
   write_function_heads();
   // Memory whose size the launch decides: one declaration is enough for all.
@@ -288,7 +289,6 @@ Result<std::string> Linker::link() {
 
 Result<std::string> link_ptx(std::span<const PtxPiece> pieces) {
   if (pieces.empty()) return Status(Code::kInvalidArgument, "nothing to link");
-  if (pieces.size() == 1) return std::string(pieces.front().text);
   if (pieces.size() > kPiecesMax) {
     return Status(Code::kInvalidArgument, "more than 65536 pieces to link");
   }

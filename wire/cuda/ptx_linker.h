@@ -23,7 +23,7 @@ struct PtxPiece {
   std::string_view text;
 };
 
-// One piece comes back as it is.
+// One piece comes back as it is, if nothing is missing in it.
 [[nodiscard]] Result<std::string> link_ptx(std::span<const PtxPiece> pieces);
 
 }  // namespace rgpu::cuda

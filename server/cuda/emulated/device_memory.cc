@@ -12,6 +12,7 @@ namespace rgpu::server::cuda {
 namespace {
 
 constexpr uint64_t kPageSizeBytes = 4096;
+constexpr uint64_t kMappingGranularity = uint64_t{2} << 20;  // Of cuMemMap.
 
 uint64_t down(uint64_t address) { return address / kPageSizeBytes * kPageSizeBytes; }
 uint64_t up(uint64_t address) { return down(address + kPageSizeBytes - 1); }
@@ -55,7 +56,7 @@ void DeviceMemory::remove(std::map<uint64_t, uint64_t>::iterator block) {
   if (next != blocks_.begin() && std::prev(next)->second > from) from = up(begin);
   if (next != blocks_.end() && next->first < to) to = down(end);
   if (from < to) (void)madvise(reinterpret_cast<void*>(from), to - from, MADV_DONTNEED);
-  epoch_.fetch_add(1, std::memory_order_acq_rel);
+  epoch_->fetch_add(1, std::memory_order_acq_rel);
 }
 
 Status DeviceMemory::allocate_at(uint64_t address, uint64_t size_bytes) {
@@ -88,13 +89,39 @@ uint64_t DeviceMemory::free_size_bytes() const {
 }
 
 bool DeviceMemory::holds(uint64_t address, uint64_t size_bytes) const {
-  if (size_bytes == 0) return true;
-  const Interval block = find(address);
-  return block.begin != block.end && size_bytes <= block.end - address;
+  const std::shared_lock lock(mutex_);
+  while (size_bytes != 0) {
+    const Interval block = find_locked(address);
+    if (block.begin == block.end) return false;
+    const uint64_t rest = block.end - address;
+    if (size_bytes <= rest) return true;
+    if (block.begin % kMappingGranularity != 0 || block.end % kMappingGranularity != 0)
+      return false;
+    address = block.end;
+    size_bytes -= rest;
+  }
+  return true;
+}
+
+void DeviceMemory::add_peer(DeviceMemory& peer) {
+  peers_.push_back(&peer);
+  epoch_ = peer.epoch_;
 }
 
 ptx::Memory::Interval DeviceMemory::find(uint64_t address) const {
+  if (address >= base_ && address < end_) return find_own(address);
+  for (const DeviceMemory* const peer : peers_) {
+    if (address >= peer->base_ && address < peer->end_) return peer->find_own(address);
+  }
+  return {};
+}
+
+ptx::Memory::Interval DeviceMemory::find_own(uint64_t address) const {
   const std::shared_lock lock(mutex_);
+  return find_locked(address);
+}
+
+ptx::Memory::Interval DeviceMemory::find_locked(uint64_t address) const {
   auto block = blocks_.upper_bound(address);
   if (block == blocks_.begin()) return {};
   --block;

@@ -13,7 +13,9 @@
 #include <atomic>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <shared_mutex>
+#include <vector>
 
 #include "server/cuda/emulated/ptx_module.h"
 #include "wire/status.h"
@@ -30,17 +32,23 @@ class DeviceMemory final : public ptx::Memory {
   void free_all();  // Of the client's part.
   [[nodiscard]] uint64_t free_size_bytes() const;
   [[nodiscard]] uint64_t size_bytes() const noexcept { return size_bytes_; }
-  // Whether all of it lies in one live allocation.
+  // Once for each, before anything is allocated: what kernels may reach as well as this.
+  void add_peer(DeviceMemory& peer);
+  // Whether all of it lies in one live allocation, or in such that a program may have mapped one
+  // behind the other.
   [[nodiscard]] bool holds(uint64_t address, uint64_t size_bytes) const;
 
   // ptx::Memory
   [[nodiscard]] Interval find(uint64_t address) const override;
   [[nodiscard]] Result<uint64_t> allocate(uint64_t size_bytes, uint64_t alignment) override;
   [[nodiscard]] bool free(uint64_t address) override;
-  [[nodiscard]] uint64_t epoch() const override { return epoch_.load(std::memory_order_acquire); }
+  [[nodiscard]] uint64_t epoch() const override { return epoch_->load(std::memory_order_acquire); }
 
  private:
-  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);  // Under mutex_, as the next.
+  [[nodiscard]] Interval find_own(uint64_t address) const;
+  // Under mutex_, as those that follow.
+  [[nodiscard]] Interval find_locked(uint64_t address) const;
+  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);
   void remove(std::map<uint64_t, uint64_t>::iterator block);
 
   const uint64_t base_;
@@ -51,7 +59,9 @@ class DeviceMemory final : public ptx::Memory {
   std::map<uint64_t, uint64_t> blocks_;  // Begin to end; live, disjoint.
   uint64_t used_bytes_ = 0;
   uint64_t next_own_;  // Where the search for room of the device's own begins.
-  std::atomic<uint64_t> epoch_{1};
+  std::vector<const DeviceMemory*> peers_;
+  // One for all peers: what was found in one of them is remembered with what was found here.
+  std::shared_ptr<std::atomic<uint64_t>> epoch_ = std::make_shared<std::atomic<uint64_t>>(1);
 };
 
 }  // namespace rgpu::server::cuda

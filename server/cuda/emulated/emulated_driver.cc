@@ -168,12 +168,22 @@ Result<wire::CudaInfo> EmulatedDriver::open(const wire::CudaHello& hello) {
   for (uint32_t i = 0; i < options_.devices; ++i) {
     auto device = std::make_unique<Device>();
     device->memory = std::make_unique<DeviceMemory>(mapping_->base + i * part, part, memory);
+    for (const auto& other : devices_) {
+      device->memory->add_peer(*other->memory);
+      other->memory->add_peer(*device->memory);
+    }
     devices_.push_back(std::move(device));
     std::vector<std::byte> uuid(16, std::byte{0});
     std::memcpy(uuid.data(), "rgpu-emulated", 13);
     uuid[15] = static_cast<std::byte>(i);
     info.devices.push_back({"rgpu emulated device", std::move(uuid), memory,
                             device_attributes(i, options_.compute_capability)});
+  }
+  // All reach each other, also where the program did not say that they are to.
+  for (const auto& device : devices_) {
+    for (const auto& peer : devices_) {
+      if (peer != device) device->memory->add_peer(*peer->memory);
+    }
   }
   pool_ = std::make_unique<ptx::BlockPool>(threads_of(options_));
   streams_ = std::make_unique<Streams>();

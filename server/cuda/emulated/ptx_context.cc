@@ -1,5 +1,7 @@
 #include "server/cuda/emulated/ptx_context.h"
 
+#include <cstdlib>
+
 #include "server/cuda/emulated/ptx_run.h"
 
 namespace rgpu::server::ptx {
@@ -15,8 +17,11 @@ extern const HandlerTable kHandlers;
 
 const HandlerTable& handlers() {
 #if defined(RGPU_PTX_AVX2)
-  static const bool fast = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                           __builtin_cpu_supports("bmi2");
+  // RGPU_PTX_HANDLERS=generic: as on a processor without it, for tests.
+  static const char* const wanted = std::getenv("RGPU_PTX_HANDLERS");
+  static const bool generic_wanted = wanted != nullptr && std::string_view(wanted) == "generic";
+  static const bool fast = !generic_wanted && __builtin_cpu_supports("avx2") &&
+                           __builtin_cpu_supports("fma") && __builtin_cpu_supports("bmi2");
   if (fast) return avx2::kHandlers;
 #endif
   return generic::kHandlers;

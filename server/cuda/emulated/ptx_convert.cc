@@ -336,6 +336,12 @@ Handler from_float(const Shape& s) {
   }
 }
 
+template <const Format& To>
+Handler bytes(Type from) {
+  if (from == Type::kF32) return to_bytes<To, true>;
+  return from == Type::kF16x2 ? to_bytes<To, false> : nullptr;
+}
+
 }  // namespace
 
 Handler convert_handler(const Shape& s) {
@@ -347,9 +353,9 @@ Handler convert_handler(const Shape& s) {
     case Type::kBF16x2:
       return s.type2 == Type::kF32 ? pair<Bfloat16> : nullptr;
     case Type::kE4M3x2:
-      return s.type2 == Type::kF32 ? to_bytes<kE4M3Format, true> : to_bytes<kE4M3Format, false>;
+      return bytes<kE4M3Format>(s.type2);
     case Type::kE5M2x2:
-      return s.type2 == Type::kF32 ? to_bytes<kE5M2Format, true> : to_bytes<kE5M2Format, false>;
+      return bytes<kE5M2Format>(s.type2);
     case Type::kTF32:
       return s.type2 == Type::kF32 ? to_tf32 : nullptr;
     default:

@@ -10,6 +10,7 @@
 namespace rgpu::server::ptx::RGPU_PTX_VARIANT {
 
 Handler integer_handler(const Shape& shape);
+Handler bits_handler(const Shape& shape);  // integer_handler() asks it.
 Handler real_handler(const Shape& shape);
 Handler half_handler(const Shape& shape);
 Handler compare_handler(const Shape& shape);

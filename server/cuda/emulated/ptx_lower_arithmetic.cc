@@ -73,7 +73,7 @@ bool Lowering::table_instruction(const Statement& statement, std::string_view ba
 
 void Lowering::arithmetic(const Statement& statement, Shape shape, Op op, const char* pattern) {
   shape.op = op;
-  if (shape.type == Type::kNone) return not_emulated();
+  if (shape.type == Type::kNone || shape.vector != 1) return not_emulated();
   const std::string_view letters = pattern;
   const bool third = (op == Op::kMin || op == Op::kMax) && shape.type == Type::kF32;
   if (!expect_count(statement, letters.size(), letters.size() + (third ? 1 : 0))) return;
@@ -179,7 +179,7 @@ void Lowering::set(const Statement& statement, Shape shape) {
   Shape compare = shape;
   compare.type = shape.type2;
   const Handler run = handlers_.compare(compare);
-  if (run == nullptr) return not_emulated();
+  if (run == nullptr || type_size(shape.type) < 2) return not_emulated();
   if (!expect_count(statement, combined ? 4 : 3, combined ? 4 : 3)) return;
   const bool packed = shape.type2 == Type::kF16x2 || shape.type2 == Type::kBF16x2;
   const uint32_t size = row_size(shape.type2);

@@ -146,7 +146,7 @@ void Lowering::declare(const Declaration& declaration) {
     default:
       return;  // The module has those.
   }
-  block.names[declaration.name] = name;
+  (declaration.numbered ? block.families : block.names)[declaration.name] = name;
 }
 
 const Lowering::Name* Lowering::find(std::string_view name) const {
@@ -155,14 +155,12 @@ const Lowering::Name* Lowering::find(std::string_view name) const {
   while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
   const std::string_view stem = name.substr(0, digits);
   for (auto block = open_.rbegin(); block != open_.rend(); ++block) {
-    const auto& names = blocks_[*block].names;
-    if (const auto found = names.find(name);
-        found != names.end() && found->second.kind != Name::Kind::kRegisters) {
+    const Block& around = blocks_[*block];
+    if (const auto found = around.names.find(name); found != around.names.end()) {
       return &found->second;
     }
     if (digits == name.size()) continue;
-    if (const auto found = names.find(stem);
-        found != names.end() && found->second.kind == Name::Kind::kRegisters) {
+    if (const auto found = around.families.find(stem); found != around.families.end()) {
       return &found->second;
     }
   }
@@ -177,7 +175,7 @@ void Lowering::statement(const Statement& statement) {
       return;
     case Statement::Kind::kClose:
       if (open_.size() > 1) {
-        blocks_[open_.back()].names.clear();
+        blocks_[open_.back()] = {};
         open_.pop_back();
       }
       return;

@@ -64,8 +64,7 @@ class Lowering {
   };
   struct Block {
     std::unordered_map<std::string_view, Name> names;
-    uint32_t number = 0;
-    uint32_t parent = 0;
+    std::unordered_map<std::string_view, Name> families;  // `%r` of `%r<14>`.
   };
   struct Address {
     Operand base = kNoOperand;

@@ -131,7 +131,16 @@ void Streams::after(const Mark& mark, Work work) {
     work();
     return;
   }
-  submit_locked(kWatchers + mark.stream, Piece{std::move(work), 0, {mark}, 0}, lock);
+  const uint32_t number = kWatchers + mark.stream;
+  submit_locked(number, Piece{std::move(work), 0, {mark}, 0}, lock);
+  // Before what is to come after a later piece, though that was asked for first.
+  std::deque<Piece>& queue = stream_of(number).queue;
+  for (size_t i = queue.size() - 1; i != 0; --i) {
+    const Mark& before = queue[i - 1].after.front();
+    if (before.sequence <= mark.sequence || is_done(before)) break;
+    std::swap(queue[i - 1], queue[i]);
+    std::swap(queue[i - 1].sequence, queue[i].sequence);
+  }
 }
 
 void Streams::after_all(Work work) {
@@ -172,10 +181,11 @@ void Streams::run(Stream& stream) {
     Piece& piece = stream.queue.front();
     if (piece.gate != 0) opened_.erase(piece.gate);
     const Work work = std::move(piece.work);
+    const uint64_t sequence = piece.sequence;
     lock.unlock();
     work();
     lock.lock();
-    stream.completed = piece.sequence;
+    stream.completed = sequence;
     stream.queue.pop_front();
     room_.notify_all();
     wake_all();

@@ -53,9 +53,9 @@ void Completions::push(Mark mark, int code, Callback callback, bool may_wait) {
   changed_.notify_one();
 }
 
-void Completions::wait_until_idle() {
-  std::unique_lock lock(mutex_);
-  room_.wait(lock, [&] { return queue_.empty(); });
+bool Completions::is_idle() {
+  const std::lock_guard lock(mutex_);
+  return queue_.empty();
 }
 
 void Completions::run(CuContext context) {

@@ -57,7 +57,7 @@ class Completions {
 
   // Waits while kQueuedMax are queued, if it may.
   void push(Mark mark, int code, Callback callback, bool may_wait);
-  void wait_until_idle();
+  [[nodiscard]] bool is_idle();
 
  private:
   struct Entry {

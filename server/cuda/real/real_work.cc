@@ -1,5 +1,6 @@
 // RealDriver: copies, launches, gates, events.
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -20,6 +21,7 @@ constexpr uint64_t kStagedTogetherBytesMax = kStagingSizeBytes / 4;
 constexpr uint64_t kStagingAlignBytes = 256;
 constexpr uint64_t kSlicesMax = 1u << 16;  // Of a box whose slices are copied one by one.
 constexpr size_t kEventsMax = 1u << 20;
+constexpr size_t kWatchersMax = 8;  // Of a stream.
 constexpr int kNotReady = 600;
 
 }  // namespace
@@ -317,7 +319,7 @@ Outcome RealDriver::record_event(uint32_t number, uint64_t event) {
     if (events_.size() >= kEventsMax) return {kOutOfMemory, "too many events"};
     Mark mark;
     const int code = stream->device->events->record(stream->stream, mark);
-    if (code == kSuccess) events_[event] = {stream->device, number, std::move(mark)};
+    if (code == kSuccess) events_[event] = {stream->device, number, ++recordings_, std::move(mark)};
     return note(*stream->device, code);
   });
 }
@@ -331,6 +333,22 @@ Outcome RealDriver::wait_event(uint32_t number, uint64_t event) {
     if (stream == nullptr) return failed;
     return note(*stream->device, driver_.wait_event(stream->stream, found->second.mark->event, 0));
   });
+}
+
+Completions& RealDriver::watcher_of(const Recording& recording) {
+  std::vector<Watcher>& watchers = streams_[recording.stream].watchers;
+  for (Watcher& watcher : watchers) {
+    const bool is_later = watcher.last_serial > recording.serial;
+    if (is_later && watcher.completions->is_idle())
+      watcher.last_serial = 0;
+    else if (is_later && watchers.size() < kWatchersMax)
+      continue;
+    watcher.last_serial = std::max(watcher.last_serial, recording.serial);
+    return *watcher.completions;
+  }
+  watchers.push_back(
+      {recording.serial, std::make_unique<Completions>(driver_, recording.device->context)});
+  return *watchers.back().completions;
 }
 
 void RealDriver::when_reached(uint64_t event, Timed done) {
@@ -356,12 +374,7 @@ void RealDriver::when_reached(uint64_t event, Timed done) {
           tell(code);
           return {};
         }
-        // By threads of their own: when_done() may have asked about what comes later.
-        Stream& stream = streams_[recording.stream];
-        if (!stream.watchers) {
-          stream.watchers = std::make_unique<Completions>(driver_, device.context);
-        }
-        complete_on(*stream.watchers, recording.mark, kSuccess, tell);
+        complete_on(watcher_of(recording), recording.mark, kSuccess, tell);
         return {};
       },
       refused);

@@ -143,6 +143,26 @@ TEST_F(StreamsTest, AfterRunsAtOnceWhenThePieceIsDone) {
   EXPECT_EQ(order(), "ax");
 }
 
+TEST_F(StreamsTest, AfterIsNotHeldByWhatComesAfterLaterPieces) {
+  streams_.gate(kA, 1, [] {});
+  const Streams::Mark first = streams_.submit(kA, note('a'));
+  streams_.gate(kA, 2, [] {});
+  const Streams::Mark second = streams_.submit(kA, note('b'));
+  std::promise<void> noted;
+  streams_.after(second, note('y'));
+  streams_.after(first, [&] {
+    note('x')();
+    noted.set_value();
+  });
+  EXPECT_EQ(order(), "");
+  streams_.open_gate(1);
+  noted.get_future().wait();
+  EXPECT_EQ(order(), "ax");
+  streams_.open_gate(2);
+  drain();
+  EXPECT_EQ(order(), "axby");
+}
+
 TEST_F(StreamsTest, TheEndDropsWhatHasNotBegun) {
   std::atomic<int> done{0};
   {

@@ -180,6 +180,7 @@ TEST(PtxLinker, WhatIsMissingIsNamed) {
       link({{"first", ".extern .func gone();\n"}, {"second", ".global .b32 x;\n"}});
   ASSERT_FALSE(linked);
   EXPECT_EQ(linked.error().message(), "undefined symbol 'gone' in first");
+  EXPECT_FALSE(link({{"alone", ".extern .func gone();\n"}}));
 }
 
 TEST(PtxLinker, TwoDefinitionsNameBothPieces) {
