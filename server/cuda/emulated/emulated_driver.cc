@@ -179,12 +179,6 @@ Result<wire::CudaInfo> EmulatedDriver::open(const wire::CudaHello& hello) {
     info.devices.push_back({"rgpu emulated device", std::move(uuid), memory,
                             device_attributes(i, options_.compute_capability)});
   }
-  // All reach each other, also where the program did not say that they are to.
-  for (const auto& device : devices_) {
-    for (const auto& peer : devices_) {
-      if (peer != device) device->memory->add_peer(*peer->memory);
-    }
-  }
   pool_ = std::make_unique<ptx::BlockPool>(threads_of(options_));
   streams_ = std::make_unique<Streams>();
   return info;

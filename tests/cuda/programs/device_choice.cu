@@ -1,4 +1,5 @@
 // A device is chosen by a list, initialised with flags, and kept by each thread for itself.
+
 // Devices: 2
 #include <thread>
 

@@ -1,5 +1,6 @@
 // Memory of one device is copied to another's, with access between them or without; access is
 // given once and taken back once. On one device the same calls copy within it.
+
 // Devices: 2
 #include <cstring>
 
