@@ -10,6 +10,7 @@
 
 #include "cuda_shim/client/context.h"
 #include "cuda_shim/client/deliveries.h"
+#include "cuda_shim/client/host_order.h"
 #include "cuda_shim/client/memory_pool.h"
 #include "wire/limits.h"
 #include "wire/stream.h"
@@ -100,7 +101,11 @@ bool is_answered(Client& client, Event& event) {
 
 CUresult ask_event(Client& client, Event& event) {
   if (event.reached || event.request != 0) return CUDA_SUCCESS;
-  return ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  const CUresult code =
+      ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  // The question is no work: where nothing was issued between, the ring is done with both.
+  if (client.session().appended(event.stream) == event.position + 1) ++event.position;
+  return code;
 }
 
 }  // namespace
@@ -136,6 +141,9 @@ CUresult find_stream(CUstream handle, Stream*& stream) noexcept {
 CUresult create_stream(Context& context, unsigned flags, int priority, Stream*& stream) {
   Client* client = nullptr;
   if (const CUresult code = connected(client); code != CUDA_SUCCESS) return code;
+  if ((flags & CU_STREAM_NON_BLOCKING) != 0) {
+    if (const CUresult code = begin_host_order(*client); code != CUDA_SUCCESS) return code;
+  }
   stream = streams().create();
   if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   stream->context = &context;
