@@ -84,6 +84,18 @@ cudaMemcpy3DParms bytes(void* target, const void* source, size_t size_bytes, cud
   return p;
 }
 
+// Bytes of a variable, found when the node is made.
+cudaError_t in_symbol(const void* symbol, size_t size_bytes, size_t offset_bytes, void*& address) {
+  size_t symbol_size_bytes = 0;
+  RGPU_TRY(cudaGetSymbolSize(&symbol_size_bytes, symbol));
+  if (offset_bytes > symbol_size_bytes || size_bytes > symbol_size_bytes - offset_bytes) {
+    return latch(cudaErrorInvalidValue);
+  }
+  RGPU_TRY(cudaGetSymbolAddress(&address, symbol));
+  address = static_cast<std::byte*>(address) + offset_bytes;
+  return cudaSuccess;
+}
+
 void* pointer(const void* host, CUdeviceptr device, CUmemorytype type) {
   return type == CU_MEMORYTYPE_HOST ? const_cast<void*>(host) : reinterpret_cast<void*>(device);
 }
@@ -222,6 +234,65 @@ cudaError_t cudaGraphExecMemcpyNodeSetParams1D(cudaGraphExec_t executable, cudaG
                                                cudaMemcpyKind kind) noexcept {
   const cudaMemcpy3DParms parameters = bytes(target, source, size_bytes, kind);
   return cudaGraphExecMemcpyNodeSetParams(executable, node, &parameters);
+}
+
+// ---- Copies to and from symbols -----------------------------------------------------------------
+
+cudaError_t cudaGraphAddMemcpyNodeToSymbol(cudaGraphNode_t* node, cudaGraph_t graph,
+                                           const cudaGraphNode_t* dependencies, size_t count,
+                                           const void* symbol, const void* source,
+                                           size_t size_bytes, size_t offset_bytes,
+                                           cudaMemcpyKind kind) noexcept {
+  void* at = nullptr;
+  RGPU_TRY(in_symbol(symbol, size_bytes, offset_bytes, at));
+  return cudaGraphAddMemcpyNode1D(node, graph, dependencies, count, at, source, size_bytes, kind);
+}
+
+cudaError_t cudaGraphAddMemcpyNodeFromSymbol(cudaGraphNode_t* node, cudaGraph_t graph,
+                                             const cudaGraphNode_t* dependencies, size_t count,
+                                             void* target, const void* symbol, size_t size_bytes,
+                                             size_t offset_bytes, cudaMemcpyKind kind) noexcept {
+  void* at = nullptr;
+  RGPU_TRY(in_symbol(symbol, size_bytes, offset_bytes, at));
+  return cudaGraphAddMemcpyNode1D(node, graph, dependencies, count, target, at, size_bytes, kind);
+}
+
+cudaError_t cudaGraphMemcpyNodeSetParamsToSymbol(cudaGraphNode_t node, const void* symbol,
+                                                 const void* source, size_t size_bytes,
+                                                 size_t offset_bytes,
+                                                 cudaMemcpyKind kind) noexcept {
+  void* at = nullptr;
+  RGPU_TRY(in_symbol(symbol, size_bytes, offset_bytes, at));
+  return cudaGraphMemcpyNodeSetParams1D(node, at, source, size_bytes, kind);
+}
+
+cudaError_t cudaGraphMemcpyNodeSetParamsFromSymbol(cudaGraphNode_t node, void* target,
+                                                   const void* symbol, size_t size_bytes,
+                                                   size_t offset_bytes,
+                                                   cudaMemcpyKind kind) noexcept {
+  void* at = nullptr;
+  RGPU_TRY(in_symbol(symbol, size_bytes, offset_bytes, at));
+  return cudaGraphMemcpyNodeSetParams1D(node, target, at, size_bytes, kind);
+}
+
+cudaError_t cudaGraphExecMemcpyNodeSetParamsToSymbol(cudaGraphExec_t executable,
+                                                     cudaGraphNode_t node, const void* symbol,
+                                                     const void* source, size_t size_bytes,
+                                                     size_t offset_bytes,
+                                                     cudaMemcpyKind kind) noexcept {
+  void* at = nullptr;
+  RGPU_TRY(in_symbol(symbol, size_bytes, offset_bytes, at));
+  return cudaGraphExecMemcpyNodeSetParams1D(executable, node, at, source, size_bytes, kind);
+}
+
+cudaError_t cudaGraphExecMemcpyNodeSetParamsFromSymbol(cudaGraphExec_t executable,
+                                                       cudaGraphNode_t node, void* target,
+                                                       const void* symbol, size_t size_bytes,
+                                                       size_t offset_bytes,
+                                                       cudaMemcpyKind kind) noexcept {
+  void* at = nullptr;
+  RGPU_TRY(in_symbol(symbol, size_bytes, offset_bytes, at));
+  return cudaGraphExecMemcpyNodeSetParams1D(executable, node, target, at, size_bytes, kind);
 }
 
 // ---- Memsets ------------------------------------------------------------------------------------

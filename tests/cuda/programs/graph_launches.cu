@@ -27,6 +27,51 @@ static cudaKernelNodeParams kernel(void (*function)(int*, int, int), void** argu
   return p;
 }
 
+__device__ int variable[4];
+__global__ void raise_variable() { variable[threadIdx.x] += 1; }
+
+// Copies to and from a variable, changed in the graph and in what is executable.
+static void symbols(cudaStream_t s) {
+  int in[4] = {1, 2, 3, 4}, others[4] = {10, 20, 30, 40}, out[4] = {}, second[4] = {};
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  cudaGraphNode_t to, kernel_node, from;
+  OK(cudaGraphCreate(&graph, 0));
+  OK(cudaGraphAddMemcpyNodeToSymbol(&to, graph, nullptr, 0, variable, in, sizeof in, 0,
+                                    cudaMemcpyHostToDevice));
+  cudaKernelNodeParams p = {};
+  p.func = reinterpret_cast<void*>(raise_variable);
+  p.gridDim = dim3(1);
+  p.blockDim = dim3(4);
+  OK(cudaGraphAddKernelNode(&kernel_node, graph, &to, 1, &p));
+  OK(cudaGraphAddMemcpyNodeFromSymbol(&from, graph, &kernel_node, 1, out, variable, sizeof out, 0,
+                                      cudaMemcpyDeviceToHost));
+  GIVES(cudaErrorInvalidValue, cudaGraphMemcpyNodeSetParamsToSymbol(to, variable, in, sizeof in, 4,
+                                                                    cudaMemcpyHostToDevice));
+  OK(cudaGraphInstantiate(&executable, graph, 0));
+  OK(cudaGraphLaunch(executable, s));
+  OK(cudaStreamSynchronize(s));
+  for (int i = 0; i < 4; ++i) CHECK(out[i] == i + 2);
+  OK(cudaGraphExecMemcpyNodeSetParamsToSymbol(executable, to, variable, others + 1, sizeof(int), 4,
+                                              cudaMemcpyHostToDevice));
+  OK(cudaGraphExecMemcpyNodeSetParamsFromSymbol(executable, from, second, variable, 8, 4,
+                                                cudaMemcpyDeviceToHost));
+  OK(cudaGraphLaunch(executable, s));
+  OK(cudaStreamSynchronize(s));
+  CHECK(second[0] == 21 && second[1] == 5 && second[2] == 0);
+  OK(cudaGraphExecDestroy(executable));
+  OK(cudaGraphMemcpyNodeSetParamsToSymbol(to, variable, others, sizeof others, 0,
+                                          cudaMemcpyHostToDevice));
+  OK(cudaGraphMemcpyNodeSetParamsFromSymbol(from, second, variable, sizeof second, 0,
+                                            cudaMemcpyDeviceToHost));
+  OK(cudaGraphInstantiate(&executable, graph, 0));
+  OK(cudaGraphLaunch(executable, s));
+  OK(cudaStreamSynchronize(s));
+  for (int i = 0; i < 4; ++i) CHECK(second[i] == (i + 1) * 10 + 1 && out[i] == i + 2);
+  OK(cudaGraphExecDestroy(executable));
+  OK(cudaGraphDestroy(graph));
+}
+
 int main() {
   int *x, *up, *down, n = kCount, three = 3, ten = 10;
   OK(cudaMalloc(&x, kCount * sizeof(int)));
@@ -107,6 +152,7 @@ int main() {
   OK(cudaStreamSynchronize(s));
   CHECK(value == 47 && calls == 6);
   OK(cudaGraphExecDestroy(executable));
+  symbols(s);
   OK(cudaFree(x));
   OK(cudaFreeHost(up));
   OK(cudaFreeHost(down));

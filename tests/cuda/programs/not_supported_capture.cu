@@ -1,5 +1,5 @@
-// Capturing a stream, memory of graphs and conditional nodes are refused by name, and what was asked
-// for otherwise goes on as before, graphs included.
+// Capturing a stream, memory of graphs and conditional nodes are refused by name, and what was
+// asked for otherwise goes on as before, graphs included.
 #include "check.h"
 
 __global__ void add(int* x) { *x += 1; }
@@ -22,8 +22,7 @@ int main() {
   OK(cudaMemcpyAsync(&value, x, sizeof value, cudaMemcpyDeviceToHost, stream));
   CHECK(value == 1);
   GIVES(cudaErrorNotSupported, cudaStreamEndCapture(stream, &captured));
-  GIVES(cudaErrorNotSupported,
-        cudaStreamUpdateCaptureDependencies(stream, nullptr, nullptr, 0, 0));
+  GIVES(cudaErrorNotSupported, cudaStreamUpdateCaptureDependencies(stream, nullptr, nullptr, 0, 0));
 
   cudaMemAllocNodeParams room = {};
   room.bytesize = 1024;
