@@ -159,7 +159,7 @@ void say(const std::string& line) noexcept {
 CUresult connect(std::unique_ptr<Client>& client) {
   SessionOptions options;
   if (!server_address(options)) return CUDA_ERROR_NO_DEVICE;
-  if (const char* const policy = std::getenv("RGPU_FLUSH_POLICY")) options.flush_policy = policy;
+  if (const char* const policy = std::getenv("RGPU_FLUSH")) options.flush_policy = policy;
   options.client_version = RGPU_VERSION;
   uint64_t range_size_bytes = 0;
   const std::vector<uint64_t> bases = reserve_ranges(range_size_bytes);
