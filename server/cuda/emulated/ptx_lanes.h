@@ -22,6 +22,7 @@ template <typename F>
 [[gnu::always_inline]] inline void for_lanes(uint32_t mask, F&& f) {
   if (mask == kAllLanes) {
 #if defined(__clang__)
+#pragma clang diagnostic ignored "-Wpass-failed"
 #pragma clang loop vectorize(assume_safety)
 #else
 #pragma GCC ivdep

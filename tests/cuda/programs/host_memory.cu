@@ -28,7 +28,9 @@ __global__ void put(int* x) { *x = 4711; }
 int main() {
   const size_t size = 1 << 16;
   char *plain, *other;
-  OK(cudaMallocHost(&plain, size));
+  void* allocated = nullptr;
+  OK(cudaMallocHost(&allocated, size));
+  plain = static_cast<char*>(allocated);
   OK(cudaHostAlloc(&other, size, cudaHostAllocPortable | cudaHostAllocWriteCombined));
   GIVES(cudaErrorInvalidValue, cudaHostAlloc(&other, size, 0x100));
   round_trip(plain, size);

@@ -33,6 +33,12 @@ static void access(int other, const int* x, int* y) {
   if (other == 0) return;
   OK(cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrAccessSupported, other, 0));
   CHECK(value == can);
+  const cudaAtomicOperation adds = cudaAtomicOperationIntegerAdd;
+  unsigned atomics = ~0u;
+  OK(cudaDeviceGetP2PAtomicCapabilities(&atomics, &adds, 1, other, 0));
+  OK(cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrNativeAtomicSupported, other, 0));
+  CHECK(!value || (atomics & cudaAtomicCapabilityScalar32));
+  CHECK(can || atomics == 0);
   OK(cudaSetDevice(other));
   if (!can) {
     GIVES(cudaErrorPeerAccessUnsupported, cudaDeviceEnablePeerAccess(0, 0));

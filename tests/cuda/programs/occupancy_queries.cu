@@ -36,7 +36,13 @@ int main() {
   CHECK(flagged >= 1 && flagged <= blocks);
   OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, plain, 2048, 0));
   CHECK(blocks == 0);
-  GIVES(cudaErrorInvalidValue, cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, plain, 0, 0));
+  // Not the header's template of that name, but the function.
+  const auto address = reinterpret_cast<const void*>(large);
+  OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&flagged, address, 64, 0));
+  OK(cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, large, 64, 0));
+  CHECK(flagged == blocks);
+  GIVES(cudaErrorInvalidValue,
+        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, address, 0, 0));
   GIVES(cudaErrorInvalidValue,
         cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(&blocks, plain, 64, 0, 0x80));
 

@@ -45,6 +45,11 @@ int main() {
   OK(cudaGetDriverEntryPointByVersion("cuLibraryLoadData", &address, 11000, cudaEnableDefault,
                                       &found));
   CHECK(found == cudaDriverEntryPointVersionNotSufficent);
+  // A table that nobody has.
+  const void* table = nullptr;
+  cudaUUID_t unknown = {};
+  CHECK(cudaGetExportTable(&table, &unknown) != cudaSuccess && table == nullptr);
+  (void)cudaGetLastError();
   OK(cudaFree(x));
   return pass();
 }

@@ -14,12 +14,12 @@ class PtxMemory : public PtxInstructionTest {
   template <typename T>
   Fault on_array(const std::string& body, const DeviceArray<T>& array, PtxTest::Shape shape,
                  const std::string& before = "") {
-    const auto module =
-        load(before +
-             ".visible .entry k(.param .u64 p) {\n.reg .b64 %rd, %rd<9>, %w<9>;\n.reg .b32 %t, %x<9>;\n"
-             ".reg .b16 %h<9>;\n.reg .f64 %f<4>;\n.reg .pred %p<4>;\n.reg .b128 %q<3>;\n"
-             "ld.param.u64 %rd0, [p];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %rd1, %t, " +
-             std::to_string(sizeof(T)) + ";\nadd.u64 %rd, %rd0, %rd1;\n" + body + "\nret;\n}\n");
+    const auto module = load(
+        before +
+        ".visible .entry k(.param .u64 p) {\n.reg .b64 %rd, %rd<9>, %w<9>;\n.reg .b32 %t, %x<9>;\n"
+        ".reg .b16 %h<9>;\n.reg .f64 %f<4>;\n.reg .pred %p<4>;\n.reg .b128 %q<3>;\n"
+        "ld.param.u64 %rd0, [p];\nmov.u32 %t, %tid.x;\nmul.wide.u32 %rd1, %t, " +
+        std::to_string(sizeof(T)) + ";\nadd.u64 %rd, %rd0, %rd1;\n" + body + "\nret;\n}\n");
     if (module == nullptr) return {FaultCode::kInvalidPtx, "not loaded"};
     EXPECT_EQ(module->kernels()[0].error, "");
     return launch(module, "k", shape, array.address());
