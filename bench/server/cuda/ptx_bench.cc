@@ -74,7 +74,12 @@ void matrix_product(benchmark::State& state) {
   state.counters["products"] = benchmark::Counter(
       double{kN} * kN * kN * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
-BENCHMARK(matrix_product)->ArgName("threads")->Arg(1)->Arg(0)->UseRealTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(matrix_product)
+    ->ArgName("threads")
+    ->Arg(1)
+    ->Arg(0)
+    ->UseRealTime()
+    ->Unit(benchmark::kMillisecond);
 
 void host_product(benchmark::State& state) {
   std::vector<float> a(kN * kN, 0.5F);

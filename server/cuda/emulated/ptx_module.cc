@@ -133,6 +133,9 @@ class ModuleBuilder {
                      ": a variable outside of functions in another space");
     }
     if (declaration.is_extern) return {};
+    if (unit.names.contains(declaration.name)) {
+      return invalid("variable " + std::string(declaration.name) + " is defined twice");
+    }
     if (declaration.is_weak && globals_.contains(declaration.name)) return {};
     Declaration sized = declaration;
     if (sized.open_array) sized.element_count = sized.initializer.size();

@@ -128,6 +128,10 @@ Operand Lowering::symbol_address(const SyntaxOperand& operand, uint32_t size_byt
     case Symbol::Kind::kVariable:
       return constant(size_bytes, symbol->address + static_cast<uint64_t>(operand.offset));
     case Symbol::Kind::kFunction:
+      if (symbol->function == nullptr) {
+        fail("function " + std::string(operand.name.substr(0, 60)) + " is not defined");
+        return kNoOperand;
+      }
       return constant(size_bytes, kCodeWindow | symbol->function->index);
     case Symbol::Kind::kShared:
       break;

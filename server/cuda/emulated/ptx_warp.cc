@@ -159,40 +159,7 @@ Warp::Stop Warp::execute(Fragment& first) {
       continue;
     }
     running().pc = pc;
-    bool goes_on = false;
-    switch (in.kind) {
-      case Kind::kBranch:
-        goes_on = branch(in, mask, running(), in.target);
-        break;
-      case Kind::kBranchIndex:
-        goes_on = branch_index(in, mask, running());
-        break;
-      case Kind::kCall:
-        goes_on = call(in, mask, running());
-        break;
-      case Kind::kReturn:
-        goes_on = leave(in, mask, running());
-        break;
-      case Kind::kExit:
-        goes_on = exit_lanes(mask, running());
-        break;
-      case Kind::kCollective:
-        goes_on = collective(in, mask, running());
-        break;
-      case Kind::kBarrier:
-        goes_on = barrier(in, mask, running());
-        break;
-      case Kind::kTrap:
-        context_.fail(FaultCode::kLaunchFailed, "trap",
-                      static_cast<uint32_t>(std::countr_zero(mask)), 0);
-        break;
-      default:  // nanosleep
-        running().pc = pc + 1;
-        context_.waits = true;
-        context_.budget = -1;
-        goes_on = true;
-        break;
-    }
+    const bool goes_on = control(in, mask, running());
     if (context_.fault_code != 0) {
       context_.fault_at = &in;
       stop = Stop::kFault;
@@ -214,6 +181,34 @@ Warp::Stop Warp::execute(Fragment& first) {
   executed_ += executed;
   running().pc = pc;
   return stop;
+}
+
+bool Warp::control(const Instruction& in, uint32_t mask, Fragment& running) {
+  switch (in.kind) {
+    case Kind::kBranch:
+      return branch(in, mask, running, in.target);
+    case Kind::kBranchIndex:
+      return branch_index(in, mask, running);
+    case Kind::kCall:
+      return call(in, mask, running);
+    case Kind::kReturn:
+      return leave(in, mask, running);
+    case Kind::kExit:
+      return exit_lanes(mask, running);
+    case Kind::kCollective:
+      return collective(in, mask, running);
+    case Kind::kBarrier:
+      return barrier(in, mask, running);
+    case Kind::kTrap:
+      context_.fail(FaultCode::kLaunchFailed, "trap", static_cast<uint32_t>(std::countr_zero(mask)),
+                    0);
+      return false;
+    default:  // nanosleep
+      running.pc += 1;
+      context_.waits = true;
+      context_.budget = -1;
+      return true;
+  }
 }
 
 bool Warp::branch(const Instruction&, uint32_t mask, Fragment& running, uint32_t target) {

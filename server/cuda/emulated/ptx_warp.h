@@ -76,6 +76,7 @@ class Warp {
   void enter(const Frame& frame);
   Stop execute(Fragment& running);
   // Each returns whether the running fragment goes on at `pc`.
+  bool control(const Instruction& in, uint32_t mask, Fragment& running);
   bool branch(const Instruction& in, uint32_t mask, Fragment& running, uint32_t target);
   bool branch_index(const Instruction& in, uint32_t mask, Fragment& running);
   bool call(const Instruction& in, uint32_t mask, Fragment& running);
