@@ -86,6 +86,12 @@ struct Context {
   }
 };
 
+// ThreadSanitizer does not know fences, and g++ says so; every access that they order is atomic.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic ignored "-Wtsan"
+#endif
+[[gnu::always_inline]] inline void thread_fence(int order) { __atomic_thread_fence(order); }
+
 // The address a lane accesses in `space`, checked; null after fail(). The way for what is not in
 // the cached interval.
 std::byte* resolve_address(Context& context, Space space, uint64_t address, uint32_t size,

@@ -62,6 +62,8 @@ bool Lowering::control_instruction(const Statement& statement,
     } else {
       not_emulated();
     }
+  } else if (base == "mbarrier") {
+    mbarrier(statement, parts);
   } else if (base == "activemask") {
     if (!expect_count(statement, 1, 1)) return true;
     const Operand d = result(statement.operands[0], 4);

@@ -183,6 +183,68 @@ void Lowering::mapa(const Statement& statement, Shape shape) {
   in.a = a;
 }
 
+// mbarrier.* and cp.async.mbarrier.arrive: what was copied is there, so that to arrive is left.
+void Lowering::mbarrier(const Statement& statement, const std::vector<std::string_view>& parts) {
+  const bool copied = parts[0] == "cp";
+  const std::string_view what =
+      parts.size() > (copied ? 3 : 1) ? parts[copied ? 3 : 1] : std::string_view();
+  std::vector<std::string_view> rest;
+  bool parity = false;
+  bool without_increment = false;
+  for (size_t i = copied ? 4 : 2; i < parts.size(); ++i) {
+    if (parts[i] == "parity") {
+      parity = true;
+    } else if (parts[i] == "noinc") {
+      without_increment = true;
+    } else if (parts[i] != "noComplete") {
+      rest.push_back(parts[i]);
+    }
+  }
+  const auto shape = parse_shape(rest);
+  if (!shape || shape->type != Type::kB64) return not_emulated();
+  const bool test = what == "test_wait" || what == "try_wait";
+  const bool arrives = what == "arrive" || what == "arrive_drop";
+  if (copied && arrives && !without_increment) {
+    emit(nothing_handler());  // One more is awaited, and has come.
+    return;
+  }
+  const size_t first = test || (arrives && !copied) ? 1 : 0;
+  if (what == "pending_count") {
+    if (!expect_count(statement, 2, 2)) return;
+    const Operand d = result(statement.operands[0], 4);
+    const Operand a = source(statement.operands[1], 8, Type::kB64);
+    Instruction& in = emit(barrier_word_handler(BarrierWord::kPendingCount));
+    in.d = d;
+    in.a = a;
+    return;
+  }
+  if (!test && !arrives && what != "init" && what != "inval") return not_emulated();
+  const bool needs_value = test || what == "init";
+  if (!expect_count(statement, first + (needs_value ? 2 : 1), first + (test ? 3 : 2))) return;
+  if (what == "inval") {
+    emit(nothing_handler());
+    return;
+  }
+  Operand d = kNoOperand;
+  if (test) d = result(statement.operands[0], 0);
+  if (first == 1 && arrives && statement.operands[0].kind != SyntaxOperand::Kind::kSink) {
+    d = result(statement.operands[0], 8);
+  }
+  Address at = address(statement.operands[first], shape->space);
+  if (at.base == kNoOperand) return fail("an mbarrier in local memory");
+  Operand b = kNoOperand;
+  if (statement.operands.size() > first + 1) {
+    b = source(statement.operands[first + 1], test && !parity ? 8 : 4, Type::kNone);
+  }
+  Instruction& in = emit(barrier_word_handler(test      ? BarrierWord::kTestWait
+                                              : arrives ? BarrierWord::kArrive
+                                                        : BarrierWord::kInitialize));
+  put_address(in, at);
+  in.d = d;
+  in.b = b;
+  in.option = (test && parity) || what == "arrive_drop" ? 1 : 0;
+}
+
 // Copied at once: waiting for it is then nothing.
 void Lowering::cp_async(const Statement& statement, const std::vector<std::string_view>& parts) {
   if (parts.size() < 2 || parts[1] != "async") return not_emulated();
@@ -191,6 +253,7 @@ void Lowering::cp_async(const Statement& statement, const std::vector<std::strin
     emit(nothing_handler());
     return;
   }
+  if (what == "mbarrier") return mbarrier(statement, parts);
   if (what != "ca" && what != "cg") return not_emulated();
   if (!parse_shape(std::span(parts).subspan(2))) return not_emulated();
   if (!expect_count(statement, 3, 5)) return;

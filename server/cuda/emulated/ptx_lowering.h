@@ -135,6 +135,7 @@ class Lowering {
   void cvta(const Statement& statement, Shape shape);
   void isspacep(const Statement& statement, Shape shape);
   void cp_async(const Statement& statement, const std::vector<std::string_view>& parts);
+  void mbarrier(const Statement& statement, const std::vector<std::string_view>& parts);
   void mapa(const Statement& statement, Shape shape);
 
   // ptx_lower_control.cc

@@ -101,7 +101,7 @@ template <Space S, typename F>
 }
 
 void after_load(const Instruction& in, Context& context) {
-  if ((in.option & kOrdered) != 0) __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  if ((in.option & kOrdered) != 0) thread_fence(__ATOMIC_ACQUIRE);
   if ((in.option & kVolatile) != 0) context.waits = true;
 }
 
@@ -132,7 +132,7 @@ void load_vector(const Instruction& in, Context& context) {
 template <Space S, typename M, typename R>
 void store(const Instruction& in, Context& context) {
   const R* b = context.row<R>(in.b);
-  if ((in.option & kOrdered) != 0) __atomic_thread_fence(__ATOMIC_RELEASE);
+  if ((in.option & kOrdered) != 0) thread_fence(__ATOMIC_RELEASE);
   access<S>(in, context, sizeof(M), [=](uint32_t i, std::byte* to) {
     if constexpr (sizeof(M) > 8) {
       put<M>(to, b[i]);
@@ -148,7 +148,7 @@ void store_vector(const Instruction& in, Context& context) {
   const R* rows[N];
   const Operand* operands = context.extra(in);
   for (uint32_t k = 0; k < N; ++k) rows[k] = context.row<R>(operands[k]);
-  if ((in.option & kOrdered) != 0) __atomic_thread_fence(__ATOMIC_RELEASE);
+  if ((in.option & kOrdered) != 0) thread_fence(__ATOMIC_RELEASE);
   access<S>(in, context, N * sizeof(M), [&](uint32_t i, std::byte* to) {
     for (uint32_t k = 0; k < N; ++k) put<M>(to + k * sizeof(M), static_cast<M>(rows[k][i]));
   });

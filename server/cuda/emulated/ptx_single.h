@@ -42,4 +42,8 @@ Handler fence_handler();
 Handler copy_async_handler();
 Handler nothing_handler();
 
+// mbarrier: address in `a` plus `immediate`, space in option2 (ptx_mbarrier.cc).
+enum class BarrierWord : uint8_t { kInitialize, kArrive, kTestWait, kPendingCount };
+Handler barrier_word_handler(BarrierWord what);
+
 }  // namespace rgpu::server::ptx

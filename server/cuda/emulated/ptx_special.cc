@@ -260,7 +260,7 @@ void unpack(const Instruction& in, Context& context) {
   }
 }
 
-void fence(const Instruction&, Context&) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+void fence(const Instruction&, Context&) { thread_fence(__ATOMIC_SEQ_CST); }
 
 void copy_async(const Instruction& in, Context& context) {
   const uint64_t* b = context.row<uint64_t>(in.b);

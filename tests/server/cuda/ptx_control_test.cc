@@ -123,6 +123,30 @@ TEST_F(PtxControl, LanesThatPartMeetAtTheBarrierOfTheWarp) {
   EXPECT_EQ(out[0], 6U);
 }
 
+TEST_F(PtxControl, BarrierWordsCountArrivals) {
+  // Three are awaited; lanes 0 to 2 arrive, the state of lane 0 is then complete.
+  const std::string body = R"(
+    mov.u64 %rd3, 0;
+    setp.eq.u32 %p1, %t, 0;
+    @%p1 mbarrier.init.shared.b64 [w], 3;
+    bar.warp.sync -1;
+    setp.lt.u32 %p2, %t, 3;
+    @!%p2 bra WAIT;
+    mbarrier.arrive.shared.b64 %rd3, [w];
+    mbarrier.pending_count.b64 %d, %rd3;
+    WAIT: bar.warp.sync -1;
+    mbarrier.test_wait.parity.shared.b64 %p3, [w], 0;
+    @%p3 add.u32 %d, %d, 100;
+    mbarrier.test_wait.parity.shared.b64 %p3, [w], 1;
+    @%p3 add.u32 %d, %d, 1000;
+    @%p2 mbarrier.test_wait.shared.b64 %p4, [w], %rd3;
+    @%p2 selp.b32 %x1, 10, 0, %p4;
+    @%p2 add.u32 %d, %d, %x1;)";
+  const std::vector<uint32_t> got =
+      threads(body, {.block = {32, 1, 1}}, ".shared .align 8 .b64 w;\n");
+  for (uint32_t i = 0; i < 32; ++i) EXPECT_EQ(got[i], i < 3 ? 100 + 10 + 3 - i : 100);
+}
+
 TEST_F(PtxControl, IndexedBranches) {
   expect_lanes(
       "and.b32 %x1, %a, 3;\nT: .branchtargets L0, L1, L2, L3;\nbrx.idx %x1, T;\nL0: mov.u32 %d, "

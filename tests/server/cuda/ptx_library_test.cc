@@ -12,8 +12,9 @@ namespace {
 
 class PtxLibrary : public PtxTest {
  protected:
-  void SetUp() override {
-    std::ifstream file(RGPU_PTX_KERNELS "/library.ptx");
+  void SetUp() override { open("library.ptx"); }
+  void open(const std::string& name) {
+    std::ifstream file(std::string(RGPU_PTX_KERNELS "/") + name);
     module_ = load(std::string(std::istreambuf_iterator<char>(file), {}));
   }
   template <typename... Arguments>
@@ -72,6 +73,19 @@ TEST_F(PtxLibrary, BlockPrimitives) {
   for (unsigned k = 0; k < 512; ++k) keys[k] = k * 2654435761U;
   std::sort(keys.begin(), keys.end());
   for (size_t k = 0; k < 512; ++k) ASSERT_EQ(sorted[k], keys[k]);
+}
+
+TEST_F(PtxLibrary, BarriersInMemory) {
+  open("barrier.ptx");
+  std::vector<int> in(384);
+  std::iota(in.begin(), in.end(), 0);
+  for (const char* kernel : {"phases", "pipelined"}) {
+    const DeviceArray<int> din(memory_, in);
+    const DeviceArray<int> out(memory_, 384);
+    expect_ok(kernel, {.block = {128, 1, 1}}, din.address(), out.address());
+    for (int i = 0; i < 384; ++i)
+      ASSERT_EQ(out[static_cast<size_t>(i)], i / 128 * 128 + 127 - i % 128);
+  }
 }
 
 TEST_F(PtxLibrary, HalfTypes) {
