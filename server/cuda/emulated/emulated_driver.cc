@@ -324,10 +324,14 @@ Outcome EmulatedDriver::create_stream(uint32_t stream, const calls::CreateStream
 
 void EmulatedDriver::destroy_stream(uint32_t stream) { streams_->destroy(stream); }
 
-void EmulatedDriver::submit(uint32_t stream, std::function<void(Device&)> work) {
-  streams_->submit(stream, [&device = device_of_stream(stream), work = std::move(work)] {
-    if (!device.faulted.load(std::memory_order_acquire)) work(device);
-  });
+void EmulatedDriver::submit(uint32_t stream, std::function<void(Device&)> work,
+                            uint64_t size_bytes) {
+  streams_->submit(
+      stream,
+      [&device = device_of_stream(stream), work = std::move(work)] {
+        if (!device.faulted.load(std::memory_order_acquire)) work(device);
+      },
+      size_bytes);
 }
 
 void EmulatedDriver::gate(uint32_t stream, uint64_t gate, Callback reached) {
@@ -397,13 +401,17 @@ bool EmulatedDriver::check_box(Device& device, const char* what, const calls::Bo
 
 Outcome EmulatedDriver::upload(uint32_t stream, Bytes source, const calls::Box& target,
                                const calls::Extent& extent) {
-  submit(stream, [this, source = std::move(source), target, extent](Device& device) {
-    if (!check_box(device, "a copy to device memory", target, extent)) return;
-    for_each_row(target, extent, [&](uint64_t offset, uint64_t packed) {
-      std::memcpy(pointer(target.address + offset), source.bytes.data() + packed,
-                  extent.width_bytes);
-    });
-  });
+  const uint64_t size_bytes = source.bytes.size();
+  submit(
+      stream,
+      [this, source = std::move(source), target, extent](Device& device) {
+        if (!check_box(device, "a copy to device memory", target, extent)) return;
+        for_each_row(target, extent, [&](uint64_t offset, uint64_t packed) {
+          std::memcpy(pointer(target.address + offset), source.bytes.data() + packed,
+                      extent.width_bytes);
+        });
+      },
+      size_bytes);
   return {};
 }
 

@@ -102,7 +102,7 @@ class EmulatedDriver final : public Driver {
   [[nodiscard]] bool check_box(Device& device, const char* what, const wire::cuda::Box& box,
                                const wire::cuda::Extent& extent);
   // Submits work that is left out when the device has failed.
-  void submit(uint32_t stream, std::function<void(Device&)> work);
+  void submit(uint32_t stream, std::function<void(Device&)> work, uint64_t size_bytes = 0);
   [[nodiscard]] Outcome check_launch(const Function& function, const wire::cuda::Launch& launch,
                                      size_t parameters_size_bytes) const;
   void run(Device& device, const ptx::Launch& launch);

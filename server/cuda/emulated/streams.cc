@@ -79,8 +79,13 @@ void Streams::add_legacy_order(uint32_t number, Piece& piece) {
 Streams::Mark Streams::submit_locked(uint32_t number, Piece piece,
                                      std::unique_lock<std::mutex>& lock) {
   Stream& stream = stream_of(number);
-  room_.wait(lock,
-             [&] { return closing_ || gates_closed_ != 0 || stream.queue.size() < kQueuedMax; });
+  const uint64_t size_bytes = piece.size_bytes;
+  room_.wait(lock, [&] {
+    const bool fits = queued_size_bytes_ == 0 || size_bytes == 0 ||
+                      queued_size_bytes_ + size_bytes <= kQueuedSizeBytesMax;
+    return closing_ || gates_closed_ != 0 || (fits && stream.queue.size() < kQueuedMax);
+  });
+  queued_size_bytes_ += size_bytes;
   piece.sequence = ++stream.submitted;
   const std::vector<Mark> next_after = std::exchange(stream.next_after, {});
   piece.after.insert(piece.after.end(), next_after.begin(), next_after.end());
@@ -89,9 +94,9 @@ Streams::Mark Streams::submit_locked(uint32_t number, Piece piece,
   return {number, stream.submitted};
 }
 
-Streams::Mark Streams::submit(uint32_t number, Work work) {
+Streams::Mark Streams::submit(uint32_t number, Work work, uint64_t size_bytes) {
   std::unique_lock lock(mutex_);
-  Piece piece{std::move(work), 0, {}, 0};
+  Piece piece{std::move(work), 0, {}, 0, size_bytes};
   add_legacy_order(number, piece);
   const auto fence = fences_.find(wire::device_of_stream(number));
   if (fence != fences_.end() && !is_done(fence->second)) piece.after.push_back(fence->second);
@@ -105,7 +110,7 @@ void Streams::wait_for(uint32_t number, const Mark& mark) {
 
 void Streams::fence(uint32_t device, Work work) {
   std::unique_lock lock(mutex_);
-  Piece piece{std::move(work), 0, {}, 0};
+  Piece piece{std::move(work), 0, {}, 0, 0};
   for (const auto& [number, stream] : streams_) {
     if (number < kFences && wire::device_of_stream(number) != device) continue;
     if (stream->completed < stream->submitted) piece.after.push_back({number, stream->submitted});
@@ -132,7 +137,7 @@ void Streams::after(const Mark& mark, Work work) {
     return;
   }
   const uint32_t number = kWatchers + mark.stream;
-  submit_locked(number, Piece{std::move(work), 0, {mark}, 0}, lock);
+  submit_locked(number, Piece{std::move(work), 0, {mark}, 0, 0}, lock);
   // Before what is to come after a later piece, though that was asked for first.
   std::deque<Piece>& queue = stream_of(number).queue;
   for (size_t i = queue.size() - 1; i != 0; --i) {
@@ -145,7 +150,7 @@ void Streams::after(const Mark& mark, Work work) {
 
 void Streams::after_all(Work work) {
   std::unique_lock lock(mutex_);
-  Piece piece{std::move(work), 0, {}, 0};
+  Piece piece{std::move(work), 0, {}, 0, 0};
   for (const auto& [number, stream] : streams_) {
     if (stream->completed < stream->submitted) piece.after.push_back({number, stream->submitted});
   }
@@ -157,7 +162,7 @@ void Streams::gate(uint32_t number, uint64_t gate, Work reached) {
   std::unique_lock lock(mutex_);
   ++gates_closed_;
   room_.notify_all();
-  submit_locked(number, Piece{[] {}, 0, {}, gate}, lock);
+  submit_locked(number, Piece{[] {}, 0, {}, gate, 0}, lock);
 }
 
 void Streams::open_gate(uint64_t gate) {
@@ -186,6 +191,7 @@ void Streams::run(Stream& stream) {
     work();
     lock.lock();
     stream.completed = sequence;
+    queued_size_bytes_ -= stream.queue.front().size_bytes;
     stream.queue.pop_front();
     room_.notify_all();
     wake_all();

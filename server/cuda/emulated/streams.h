@@ -27,7 +27,9 @@ namespace rgpu::server::cuda {
 
 class Streams {
  public:
-  static constexpr size_t kQueuedMax = 1u << 16;
+  static constexpr size_t kQueuedMax = 1u << 16;  // Pieces of a stream.
+  static constexpr uint64_t kQueuedSizeBytesMax = uint64_t{1}
+                                                  << 30;  // That all of them hold on to.
   using Work = std::function<void()>;
   // The piece `sequence` of a stream; 0: none.
   struct Mark {
@@ -43,7 +45,8 @@ class Streams {
   // The stream's next use is of a new one. Not created: one that waits for the legacy stream.
   void create(uint32_t stream, bool non_blocking);
   void destroy(uint32_t stream);
-  Mark submit(uint32_t stream, Work work);
+  // `size_bytes`: what the work holds on to.
+  Mark submit(uint32_t stream, Work work, uint64_t size_bytes = 0);
   // The stream's next piece comes after that one as well.
   void wait_for(uint32_t stream, const Mark& mark);
   void fence(uint32_t device, Work work);
@@ -63,6 +66,7 @@ class Streams {
     uint64_t sequence = 0;
     std::vector<Mark> after;
     uint64_t gate = 0;  // 0: none.
+    uint64_t size_bytes = 0;
   };
   struct Stream {
     std::thread thread;
@@ -89,6 +93,7 @@ class Streams {
   std::map<uint32_t, Mark> fences_;      // The last one of each device.
   std::unordered_set<uint64_t> opened_;  // Before their stream got there.
   size_t gates_closed_ = 0;
+  uint64_t queued_size_bytes_ = 0;
   std::condition_variable room_;
   bool closing_ = false;
 };

@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
 #include <vector>
 
@@ -161,6 +162,19 @@ TEST_F(StreamsTest, AfterIsNotHeldByWhatComesAfterLaterPieces) {
   streams_.open_gate(2);
   drain();
   EXPECT_EQ(order(), "axby");
+}
+
+TEST_F(StreamsTest, WhatHoldsOnToTooManyBytesWaitsForRoom) {
+  std::promise<void> let_go;
+  streams_.submit(kA, [&] { let_go.get_future().wait(); }, Streams::kQueuedSizeBytesMax);
+  std::future<void> second =
+      std::async(std::launch::async, [&] { streams_.submit(kB, note('b'), 1); });
+  EXPECT_EQ(second.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  EXPECT_EQ(order(), "");
+  let_go.set_value();
+  second.wait();
+  drain();
+  EXPECT_EQ(order(), "b");
 }
 
 TEST_F(StreamsTest, TheEndDropsWhatHasNotBegun) {
