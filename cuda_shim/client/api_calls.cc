@@ -7,6 +7,9 @@
 #include <cstdio>
 #include <cstdlib>
 #include <string>
+#include <string_view>
+
+#include "cuda_shim/client/errors.h"
 
 namespace rgpu::cuda {
 namespace {
@@ -104,5 +107,10 @@ rgpu_not_supported(uint32_t slot) noexcept {
   }
   static constexpr char kText[] = "not supported by rgpu";
   if (entry.not_supported == rgpu::cuda::kTextResult) return reinterpret_cast<uintptr_t>(kText);
+  // As every error of the runtime's, it is the thread's last one.
+  if (std::string_view(entry.library) == "libcudart" &&
+      entry.not_supported == static_cast<uint64_t>(cudaErrorNotSupported)) {
+    (void)rgpu::cuda::latch(cudaErrorNotSupported);
+  }
   return entry.not_supported;
 }

@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
 
 #include "cuda_shim/client/api_calls.h"
@@ -18,6 +19,7 @@ namespace rgpu::cuda {
 namespace {
 
 constexpr uint64_t kAddressSizeBytes = uint64_t{1} << 40;
+constexpr uint64_t kAddressSizeBytesMin = uint64_t{64} << 30;  // Where a process may not have more.
 // Where the range may begin: where processes have nothing as a rule, also under the sanitizers.
 constexpr std::array<uint64_t, 8> kAddressBases = {
     uint64_t{0x2000} << 32, uint64_t{0x3000} << 32, uint64_t{0x1800} << 32, uint64_t{0x4000} << 32,
@@ -35,28 +37,36 @@ void in_forked_child() {
   if (Client* const client = the_client.load()) client->abandon_after_fork();
 }
 
-// The candidates that are free here, each reserved.
-std::vector<uint64_t> reserve_ranges() {
-  std::vector<uint64_t> bases;
-  for (const uint64_t base : kAddressBases) {
-    void* const wanted = reinterpret_cast<void*>(base);
-    void* const mapped =
-        mmap(wanted, kAddressSizeBytes, PROT_NONE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
-    if (mapped == MAP_FAILED) continue;
-    if (mapped == wanted) {
-      (void)madvise(mapped, kAddressSizeBytes, MADV_DONTDUMP);
-      bases.push_back(base);
-    } else {
-      munmap(mapped, kAddressSizeBytes);
-    }
+// Addresses that nothing of this process uses from now on.
+bool reserve(uint64_t address, uint64_t size_bytes) {
+  void* const wanted = reinterpret_cast<void*>(address);
+  void* const mapped =
+      mmap(wanted, size_bytes, PROT_NONE,
+           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+  if (mapped == MAP_FAILED) return false;
+  if (mapped != wanted) {
+    munmap(mapped, size_bytes);
+    return false;
   }
-  return bases;
+  (void)madvise(mapped, size_bytes, MADV_DONTDUMP);
+  return true;
 }
 
-void release_ranges(const std::vector<uint64_t>& bases, uint64_t but) {
+// The candidates that are free here, each reserved, and their size: a smaller one where none would
+// fit into what the process may map.
+std::vector<uint64_t> reserve_ranges(uint64_t& size_bytes) {
+  std::vector<uint64_t> bases;
+  for (size_bytes = kAddressSizeBytes;; size_bytes /= 2) {
+    for (const uint64_t base : kAddressBases) {
+      if (reserve(base, size_bytes)) bases.push_back(base);
+    }
+    if (!bases.empty() || size_bytes <= kAddressSizeBytesMin) return bases;
+  }
+}
+
+void release_ranges(const std::vector<uint64_t>& bases, uint64_t size_bytes, uint64_t but) {
   for (const uint64_t base : bases) {
-    if (base != but) munmap(reinterpret_cast<void*>(base), kAddressSizeBytes);
+    if (base != but) munmap(reinterpret_cast<void*>(base), size_bytes);
   }
 }
 
@@ -149,14 +159,15 @@ void say(const std::string& line) noexcept {
 CUresult connect(std::unique_ptr<Client>& client) {
   SessionOptions options;
   if (!server_address(options)) return CUDA_ERROR_NO_DEVICE;
-  if (const char* const policy = std::getenv("RGPU_FLUSH_POLICY")) options.flush_policy = policy;
+  if (const char* const policy = std::getenv("RGPU_FLUSH")) options.flush_policy = policy;
   options.client_version = RGPU_VERSION;
-  const std::vector<uint64_t> bases = reserve_ranges();
-  options.cuda = wire::CudaHello{bases, kAddressSizeBytes};
+  uint64_t range_size_bytes = 0;
+  const std::vector<uint64_t> bases = reserve_ranges(range_size_bytes);
+  options.cuda = wire::CudaHello{bases, range_size_bytes};
   auto made = std::make_unique<Client>();
   Result<std::shared_ptr<Session>> session = Session::connect(options);
   if (!session) {
-    release_ranges(bases, 0);
+    release_ranges(bases, range_size_bytes, 0);
     say(session.error().message());
     return CUDA_ERROR_NO_DEVICE;
   }
@@ -165,12 +176,12 @@ CUresult connect(std::unique_ptr<Client>& client) {
   std::string problem = !greeting ? greeting.error().message() : "";
   if (greeting && !greeting->cuda) problem = "the server is of a version without CUDA";
   if (!problem.empty()) {
-    release_ranges(bases, 0);
+    release_ranges(bases, range_size_bytes, 0);
     say(problem);
     return CUDA_ERROR_NO_DEVICE;
   }
   made->info_ = *greeting->cuda;
-  release_ranges(bases, made->info_.address_base);
+  release_ranges(bases, range_size_bytes, made->info_.address_base);
   const auto count = static_cast<uint32_t>(made->info_.devices.size());
   if (count != 0) {
     const uint64_t part = wire::cuda::device_part_size_bytes(made->info_.address_size_bytes, count);
@@ -214,7 +225,7 @@ Client* connected_client() noexcept {
 }
 
 Device* Client::device_of(uint64_t address) const noexcept {
-  if (!is_device_address(address)) return nullptr;
+  if (address - info_.address_base >= info_.address_size_bytes) return foreign_device(address);
   const uint64_t part = wire::cuda::device_part_size_bytes(
       info_.address_size_bytes, static_cast<uint32_t>(info_.devices.size()));
   const uint64_t number = (address - info_.address_base) / part;
@@ -222,6 +233,38 @@ Device* Client::device_of(uint64_t address) const noexcept {
     if (device->number == number) return device.get();
   }
   return nullptr;
+}
+
+Device* Client::foreign_device(uint64_t address) const noexcept {
+  if (!has_foreign_.load(std::memory_order_acquire)) return nullptr;
+  const std::lock_guard lock(foreign_mutex_);
+  auto at = foreign_.upper_bound(address);
+  if (at == foreign_.begin()) return nullptr;
+  --at;
+  return address < at->second.end ? at->second.device : nullptr;
+}
+
+bool Client::add_foreign(Device& device, uint64_t address, uint64_t size_bytes) {
+  if (address - info_.address_base < info_.address_size_bytes) return true;
+  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  uint64_t begin = address / page * page;
+  if (size_bytes > kAddressSizeBytes || address > UINT64_MAX - size_bytes - page) return false;
+  const uint64_t end = (address + size_bytes + page - 1) / page * page;
+  const std::lock_guard lock(foreign_mutex_);
+  // Variables share pages: those that are known already are left out.
+  while (begin < end) {
+    auto next = foreign_.upper_bound(begin);
+    if (next != foreign_.begin() && std::prev(next)->second.end > begin) {
+      begin = std::prev(next)->second.end;
+      continue;
+    }
+    const uint64_t gap_end = next == foreign_.end() ? end : std::min(end, next->first);
+    if (!reserve(begin, gap_end - begin)) return false;
+    foreign_[begin] = {gap_end, &device};
+    begin = gap_end;
+  }
+  has_foreign_.store(true, std::memory_order_release);
+  return true;
 }
 
 // ---- Records ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -53,8 +54,12 @@ class Client {
   // Those that CUDA_VISIBLE_DEVICES lets a program see, in its order.
   [[nodiscard]] std::span<const std::unique_ptr<Device>> devices() const { return devices_; }
   [[nodiscard]] bool is_device_address(uint64_t address) const noexcept {
-    return address - info_.address_base < info_.address_size_bytes;
+    return address - info_.address_base < info_.address_size_bytes ||
+           (has_foreign_.load(std::memory_order_acquire) && foreign_device(address) != nullptr);
   }
+  // Memory of a device that the server's driver placed outside the range: a module's variable. Its
+  // addresses are reserved here as well. False: something of the program's is there.
+  [[nodiscard]] bool add_foreign(Device& device, uint64_t address, uint64_t size_bytes);
   // Of an address; nullptr: of no visible device.
   [[nodiscard]] Device* device_of(uint64_t address) const noexcept;
   [[nodiscard]] bool launch_blocking() const noexcept { return launch_blocking_; }
@@ -112,6 +117,12 @@ class Client {
                                      std::span<const std::byte> tail);
   [[nodiscard]] CUresult read(const Result<wire::Reply>& reply, std::vector<int64_t>* results);
   [[nodiscard]] CUresult lost(const Status& status) noexcept;
+  [[nodiscard]] Device* foreign_device(uint64_t address) const noexcept;
+
+  struct Foreign {
+    uint64_t end = 0;
+    Device* device = nullptr;
+  };
 
   std::shared_ptr<Session> session_;
   wire::CudaInfo info_;
@@ -120,6 +131,9 @@ class Client {
   std::atomic<CUresult> sticky_{CUDA_SUCCESS};
   std::atomic<bool> said_lost_{false};
   WaitObserver observer_;
+  std::atomic<bool> has_foreign_{false};
+  mutable std::mutex foreign_mutex_;
+  std::map<uint64_t, Foreign> foreign_;  // Pages, by their begin. Guarded by foreign_mutex_.
   std::mutex said_mutex_;
   std::vector<std::string> said_;  // Messages, each once; bounded.
 };

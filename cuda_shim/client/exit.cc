@@ -1,9 +1,15 @@
-// The end of the process: the session is closed, and RGPU_STATS is answered. Also the figures that
-// tests and tools ask for.
+// The end of the process: the session is closed, and RGPU_STATS and RGPU_CUDA_STATS_FILE are
+// answered. Also the figures that tests and tools ask for.
+
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <string>
 
 #include "cuda_shim/client/api_calls.h"
 #include "cuda_shim/client/client.h"
@@ -12,40 +18,94 @@
 namespace rgpu::cuda {
 namespace {
 
-void print_statistics(Client& client) {
-  const SessionStats stats = client.session().stats();
-  std::vector<ApiCall> calls = api_calls();
-  std::sort(calls.begin(), calls.end(),
-            [](const ApiCall& a, const ApiCall& b) { return a.count > b.count; });
+struct Statistics {
+  explicit Statistics(Client& client)
+      : session(client.session().stats()),
+        waits(session.waits - session.stalls - background_waits()),
+        calls(api_calls()) {
+    std::sort(calls.begin(), calls.end(),
+              [](const ApiCall& a, const ApiCall& b) { return a.count > b.count; });
+  }
+  const SessionStats session;
+  const uint64_t waits;  // Of the program's calls, for an answer.
+  std::vector<ApiCall> calls;
+};
+
+unsigned long long deferred(const ApiCall& call) {
+  return call.count - std::min(call.count, call.waits);
+}
+
+void print(const Statistics& statistics) {
   std::fprintf(stderr, "rgpu: %-44s %10s %10s %8s %12s %12s\n", "function", "calls", "deferred",
                "waits", "bytes out", "bytes in");
-  for (const ApiCall& call : calls) {
+  for (const ApiCall& call : statistics.calls) {
     std::fprintf(stderr, "rgpu: %-44s %10llu %10llu %8llu %12llu %12llu\n", call.name,
-                 static_cast<unsigned long long>(call.count),
-                 static_cast<unsigned long long>(call.count - std::min(call.count, call.waits)),
+                 static_cast<unsigned long long>(call.count), deferred(call),
                  static_cast<unsigned long long>(call.waits),
                  static_cast<unsigned long long>(call.bytes_out),
                  static_cast<unsigned long long>(call.bytes_in));
   }
-  const uint64_t background = background_waits();
+  const SessionStats& session = statistics.session;
   std::fprintf(stderr,
                "rgpu: %llu records in %llu frames, %llu waits, %llu stalls of a full ring, "
                "%llu bytes out, %llu in\n",
-               static_cast<unsigned long long>(stats.records),
-               static_cast<unsigned long long>(stats.frames),
-               static_cast<unsigned long long>(stats.waits - stats.stalls - background),
-               static_cast<unsigned long long>(stats.stalls),
-               static_cast<unsigned long long>(stats.bytes_out),
-               static_cast<unsigned long long>(stats.bytes_in));
+               static_cast<unsigned long long>(session.records),
+               static_cast<unsigned long long>(session.frames),
+               static_cast<unsigned long long>(statistics.waits),
+               static_cast<unsigned long long>(session.stalls),
+               static_cast<unsigned long long>(session.bytes_out),
+               static_cast<unsigned long long>(session.bytes_in));
+}
+
+std::string to_json(const Statistics& statistics) {
+  std::string text = "{";
+  const auto add = [&text](const char* name, uint64_t value, const char* end) {
+    text.append("\"").append(name).append("\": ").append(std::to_string(value)).append(end);
+  };
+  const SessionStats& session = statistics.session;
+  add("waits", statistics.waits, ", ");
+  add("stalls", session.stalls, ", ");
+  add("records", session.records, ", ");
+  add("frames", session.frames, ", ");
+  add("bytes_out", session.bytes_out, ", ");
+  add("bytes_in", session.bytes_in, ",\n \"functions\": [");
+  const char* before = "\n  {";
+  for (const ApiCall& call : statistics.calls) {  // Their names need no escapes.
+    text.append(before).append("\"name\": \"").append(call.name).append("\", \"library\": \"");
+    text.append(call.library).append("\", ");
+    add("calls", call.count, ", ");
+    add("deferred", deferred(call), ", ");
+    add("waits", call.waits, ", ");
+    add("bytes_out", call.bytes_out, ", ");
+    add("bytes_in", call.bytes_in, "}");
+    before = ",\n  {";
+  }
+  return text.append("]}\n");
+}
+
+void write_to(const char* path, const std::string& text) {
+  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  const bool written =
+      file >= 0 && write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  if (!written) say(std::string(path) + " cannot be written: " + std::strerror(errno));
+  if (file >= 0) close(file);
+}
+
+// The variable's value; nullptr: it is not set, or empty.
+const char* environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? nullptr : value;
 }
 
 // After the destructors of the program, whose last calls are still answered.
 __attribute__((destructor(101))) void end_session() {
   Client* const client = connected_client();
   if (client == nullptr) return;
-  const char* const wanted = std::getenv("RGPU_STATS");
+  const char* const printed = environment("RGPU_STATS");
+  const char* const path = environment("RGPU_CUDA_STATS_FILE");
   client->close();
-  if (wanted != nullptr && *wanted != '\0' && *wanted != '0') print_statistics(*client);
+  if (printed != nullptr && *printed != '0') print(Statistics(*client));
+  if (path != nullptr) write_to(path, to_json(Statistics(*client)));
 }
 
 }  // namespace

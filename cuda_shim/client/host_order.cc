@@ -20,11 +20,13 @@ using wire::Command;
 
 struct Last {
   uint64_t position = 0;  // Of the last blocking copy in a ring.
+  uint64_t event = 0;     // Recorded behind it; 0: it was not.
   bool non_blocking = false;
 };
 
 std::mutex order_mutex;          // Guards what follows.
 std::map<uint32_t, Last> lasts;  // By ring.
+bool is_on = false;              // There are streams that wait for no other.
 
 bool is_non_blocking(const Stream& stream) { return (stream.flags & CU_STREAM_NON_BLOCKING) != 0; }
 
@@ -37,30 +39,45 @@ bool is_ordered(uint32_t ring, const Last& last, const Stream& stream) {
           wire::device_of_stream(ring) == stream.device->number);
 }
 
+// order_mutex is held.
+CUresult record(Client& client, uint32_t ring, Last& last) {
+  if (last.event == 0) last.event = client.new_number();
+  RGPU_TRY(client.append(ring, Command::kRecordEvent, last.event));
+  last.position = client.session().appended(ring);
+  detail::blocking_copies.fetch_add(1, std::memory_order_release);
+  return CUDA_SUCCESS;
+}
+
 }  // namespace
 
-void note_blocking_copy(Client& client, const Stream& stream) {
+CUresult note_blocking_copy(Client& client, const Stream& stream) {
   const std::lock_guard lock(order_mutex);
-  lasts[stream.number] = {client.session().appended(stream.number), is_non_blocking(stream)};
-  detail::blocking_copies.fetch_add(1, std::memory_order_release);
+  Last& last = lasts[stream.number];
+  last.non_blocking = is_non_blocking(stream);
+  if (is_on || client.devices().size() > 1) return record(client, stream.number, last);
+  last.position = client.session().appended(stream.number);
+  return CUDA_SUCCESS;
+}
+
+CUresult begin_host_order(Client& client) {
+  const std::lock_guard lock(order_mutex);
+  if (is_on) return CUDA_SUCCESS;
+  is_on = true;
+  for (auto& [ring, last] : lasts) {
+    if (last.event == 0 && !is_done(ring, last.position)) RGPU_TRY(record(client, ring, last));
+  }
+  return CUDA_SUCCESS;
 }
 
 CUresult detail::follow_all(Client& client, const Stream& stream) {
   const std::lock_guard lock(order_mutex);
   const uint64_t count = blocking_copies.load(std::memory_order_relaxed);
-  for (auto at = lasts.begin(); at != lasts.end();) {
-    const auto& [ring, last] = *at;
-    if (is_done(ring, last.position)) {
-      at = lasts.erase(at);
+  for (const auto& [ring, last] : lasts) {
+    if (last.event == 0 || ring == stream.number || is_done(ring, last.position) ||
+        is_ordered(ring, last, stream)) {
       continue;
     }
-    if (ring != stream.number && !is_ordered(ring, last, stream)) {
-      const uint64_t event = client.new_number();
-      RGPU_TRY(client.append(ring, Command::kRecordEvent, event));
-      RGPU_TRY(client.append(stream.number, Command::kWaitEvent, event));
-      client.session().free(event);
-    }
-    ++at;
+    RGPU_TRY(client.append(stream.number, Command::kWaitEvent, last.event));
   }
   followed[stream.number].store(count, std::memory_order_relaxed);
   return CUDA_SUCCESS;

@@ -25,7 +25,9 @@ extern std::array<std::atomic<uint64_t>, limits::kStreamsMax> followed;
 }  // namespace detail
 
 // A blocking copy to the device was appended to the stream.
-void note_blocking_copy(Client& client, const Stream& stream);
+[[nodiscard]] CUresult note_blocking_copy(Client& client, const Stream& stream);
+// The first non-blocking stream is about to be made.
+[[nodiscard]] CUresult begin_host_order(Client& client);
 
 // Before work is appended to the stream.
 [[nodiscard]] inline CUresult follow_blocking_copies(Client& client, const Stream& stream) {

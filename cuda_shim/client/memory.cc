@@ -305,7 +305,7 @@ CUresult copy(Client& client, Stream& stream, const Side& target, const Side& so
   if (code != CUDA_SUCCESS) return code;
   if (!source.on_device) {
     code = upload(client, stream, target, source, extent);
-    if (blocking && code == CUDA_SUCCESS) note_blocking_copy(client, stream);
+    if (blocking && code == CUDA_SUCCESS) code = note_blocking_copy(client, stream);
   } else if (!target.on_device) {
     return download(client, stream, target, source, extent, blocking);
   } else {

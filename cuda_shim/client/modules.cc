@@ -199,7 +199,12 @@ CUresult address_of(Module& module, GlobalVariable& variable, Device& device, ui
                                                 get, results, name);
   if (code != CUDA_SUCCESS) return code;
   if (results.size() < 2) return CUDA_ERROR_UNKNOWN;
-  address = variable.addresses[device.number] = static_cast<uint64_t>(results[0]);
+  address = static_cast<uint64_t>(results[0]);
+  if (!connected_client()->add_foreign(device, address, static_cast<uint64_t>(results[1]))) {
+    say("the variable " + variable.name + " lies at an address that is in use in this process");
+    return CUDA_ERROR_MAP_FAILED;
+  }
+  variable.addresses[device.number] = address;
   device.addresses.add_foreign(address, static_cast<uint64_t>(results[1]));
   return CUDA_SUCCESS;
 }

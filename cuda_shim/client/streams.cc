@@ -10,6 +10,7 @@
 
 #include "cuda_shim/client/context.h"
 #include "cuda_shim/client/deliveries.h"
+#include "cuda_shim/client/host_order.h"
 #include "cuda_shim/client/memory_pool.h"
 #include "wire/limits.h"
 #include "wire/stream.h"
@@ -27,12 +28,29 @@ constexpr uint32_t kRings = limits::kStreamsPerDeviceMax;
 std::array<std::atomic<uint64_t>, limits::kStreamsMax> synced;
 // Of every ring: how many streams use it.
 std::array<std::atomic<uint32_t>, limits::kStreamsMax> shared;
+// Of every ring: whether a stream ever used it that does not wait for the legacy default stream.
+std::array<std::atomic<bool>, limits::kStreamsMax> non_blocking;
 std::atomic<uint64_t> stream_ids{2};
+
+// Of a ring: records at its end that are no work: the work before ends at `from`.
+struct Idle {
+  uint64_t from = 0;
+  uint64_t to = 0;
+};
+std::mutex idle_mutex;
+std::array<Idle, limits::kStreamsMax> idle;  // Guarded by idle_mutex.
 
 void raise(std::atomic<uint64_t>& value, uint64_t to) noexcept {
   uint64_t seen = value.load(std::memory_order_relaxed);
   while (seen < to && !value.compare_exchange_weak(seen, to)) {
   }
+}
+
+bool nothing_left(Client& client, uint32_t number) {
+  const std::lock_guard lock(idle_mutex);
+  const uint64_t appended = client.session().appended(number);
+  const Idle& end = idle[number];
+  return synced[number] >= appended || (end.to == appended && synced[number] >= end.from);
 }
 
 CUresult first_of(CUresult a, CUresult b) { return a != CUDA_SUCCESS ? a : b; }
@@ -100,7 +118,11 @@ bool is_answered(Client& client, Event& event) {
 
 CUresult ask_event(Client& client, Event& event) {
   if (event.reached || event.request != 0) return CUDA_SUCCESS;
-  return ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  const CUresult code =
+      ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+  // The question is no work: where nothing was issued between, the ring is done with both.
+  if (client.session().appended(event.stream) == event.position + 1) ++event.position;
+  return code;
 }
 
 }  // namespace
@@ -136,6 +158,9 @@ CUresult find_stream(CUstream handle, Stream*& stream) noexcept {
 CUresult create_stream(Context& context, unsigned flags, int priority, Stream*& stream) {
   Client* client = nullptr;
   if (const CUresult code = connected(client); code != CUDA_SUCCESS) return code;
+  if ((flags & CU_STREAM_NON_BLOCKING) != 0) {
+    if (const CUresult code = begin_host_order(*client); code != CUDA_SUCCESS) return code;
+  }
   stream = streams().create();
   if (stream == nullptr) return CUDA_ERROR_OUT_OF_MEMORY;
   stream->context = &context;
@@ -144,6 +169,7 @@ CUresult create_stream(Context& context, unsigned flags, int priority, Stream*& 
   stream->priority = priority;
   stream->id = stream_ids.fetch_add(1);
   stream->number = take_ring(context.device->number);
+  if ((flags & CU_STREAM_NON_BLOCKING) != 0) non_blocking[stream->number] = true;
   const wire::cuda::CreateStream create{
       (flags & CU_STREAM_NON_BLOCKING) != 0 ? wire::cuda::CreateStream::kNonBlocking : 0, priority};
   const uint64_t before = client->session().appended(stream->number);
@@ -172,8 +198,18 @@ CUresult destroy_stream(Stream& stream) {
 CUresult synchronize(Stream& stream) {
   Client* client = nullptr;
   if (const CUresult code = connected(client); code != CUDA_SUCCESS) return code;
+  // The legacy default stream comes after all that wait for each other with it.
+  const bool is_legacy = stream.number == wire::stream_of(stream.device->number, 0);
+  std::array<uint64_t, kRings> positions{};
+  for (uint32_t i = 0; i < (is_legacy ? kRings : 0); ++i) {
+    const uint32_t number = wire::stream_of(stream.device->number, i);
+    if (!non_blocking[number]) positions[i] = client->session().appended(number);
+  }
   const uint64_t position = client->session().appended(stream.number);
   const CUresult code = client->ask(stream.number, Command::kSyncStream, 0);
+  for (uint32_t i = 0; i < (is_legacy ? kRings : 0); ++i) {
+    raise(synced[wire::stream_of(stream.device->number, i)], positions[i]);
+  }
   raise(synced[stream.number], position + 1);
   return first_of(code, settle(*client));
 }
@@ -188,7 +224,7 @@ CUresult query(Stream& stream) {
     stream.marker_request = 0;
     raise(synced[stream.number], stream.marker_position);
   }
-  if (client->session().appended(stream.number) <= synced[stream.number] || code != CUDA_SUCCESS) {
+  if (code != CUDA_SUCCESS || nothing_left(*client, stream.number)) {
     return first_of(code, settle_deliveries(*client));
   }
   code = ask_later(*client, stream.number, Command::kSyncStream, 0, stream.marker_request);
@@ -366,9 +402,20 @@ class CallbackQueue : public std::enable_shared_from_this<CallbackQueue> {
       }
       host_functions.fetch_sub(1, std::memory_order_release);
       if (client == nullptr) continue;
-      (void)client->append(entry.stream, Call::kOpenGate, wire::cuda::OpenGate{entry.gate});
+      open_gate(*client, entry);
       client->session().flush();
     }
+  }
+
+  static void open_gate(Client& client, const Entry& entry) {
+    const std::lock_guard lock(idle_mutex);
+    const uint64_t before = client.session().appended(entry.stream);
+    (void)client.append(entry.stream, Call::kOpenGate, wire::cuda::OpenGate{entry.gate});
+    // Where nothing came between, a query need not wait for this to be done.
+    if (client.session().appended(entry.stream) != before + 1) return;
+    Idle& end = idle[entry.stream];
+    if (end.to != before) end.from = before;
+    end.to = before + 1;
   }
 
   std::mutex mutex_;

@@ -55,6 +55,31 @@ CUresult cuDeviceGetP2PAttribute(int* value, CUdevice_P2PAttribute attribute, CU
   }
 }
 
+// What the emulated device's atomics are to its own memory, they are to another's.
+CUresult cuDeviceGetP2PAtomicCapabilities(unsigned int* capabilities,
+                                          const CUatomicOperation* operations, unsigned int count,
+                                          CUdevice from, CUdevice to) noexcept {
+  constexpr unsigned kScalars = CU_ATOMIC_CAPABILITY_SCALAR_32 | CU_ATOMIC_CAPABILITY_SCALAR_64;
+  constexpr unsigned kIntegers = CU_ATOMIC_CAPABILITY_SIGNED | CU_ATOMIC_CAPABILITY_UNSIGNED |
+                                 CU_ATOMIC_CAPABILITY_REDUCTION | kScalars;
+  Device* device = nullptr;
+  RGPU_TRY(find_device(from, device));
+  RGPU_TRY(find_device(to, device));
+  if (from == to) return CUDA_ERROR_INVALID_DEVICE;
+  if (capabilities == nullptr || operations == nullptr || count == 0) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  for (unsigned i = 0; i < count; ++i) {
+    if (operations[i] >= CU_ATOMIC_OPERATION_MAX) return CUDA_ERROR_INVALID_VALUE;
+    const bool is_float = operations[i] >= CU_ATOMIC_OPERATION_FLOAT_ADD;
+    const unsigned has = operations[i] == CU_ATOMIC_OPERATION_FLOAT_ADD
+                             ? CU_ATOMIC_CAPABILITY_REDUCTION | kScalars
+                             : (is_float ? 0 : kIntegers);
+    capabilities[i] = can_reach(from, to) ? has : 0;
+  }
+  return CUDA_SUCCESS;
+}
+
 CUresult cuCtxEnablePeerAccess(CUcontext handle, unsigned int flags) noexcept {
   Calling calling;
   Context* peer = nullptr;

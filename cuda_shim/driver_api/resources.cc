@@ -69,7 +69,8 @@ CUresult cuDeviceGetHostAtomicCapabilities(unsigned int* capabilities,
   return CUDA_SUCCESS;
 }
 
-// ---- Memory of graphs: there are no graphs (yet), so none is used ------------------------------
+// ---- Memory of graphs: none of theirs allocate (yet), so none is used
+// ------------------------------
 
 CUresult cuDeviceGraphMemTrim(CUdevice ordinal) noexcept {
   Device* device = nullptr;

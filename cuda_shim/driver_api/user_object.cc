@@ -1,4 +1,4 @@
-// The driver API: counted objects of the program's, which graphs will keep alive.
+// The driver API: counted objects of the program's, which graphs keep alive.
 
 #include <mutex>
 

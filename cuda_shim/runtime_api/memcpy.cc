@@ -1,5 +1,7 @@
 // The runtime API: copies and memsets, also to and from symbols.
 
+#include <cstddef>
+
 #include "cuda_shim/client/context.h"
 #include "cuda_shim/client/errors.h"
 #include "cuda_shim/client/memory.h"
@@ -220,6 +222,19 @@ cudaError_t cudaMemcpy3DPeer(const cudaMemcpy3DPeerParms* p) noexcept {
 
 cudaError_t cudaMemcpy3DPeerAsync(const cudaMemcpy3DPeerParms* p, cudaStream_t stream) noexcept {
   return latch(copy_box(p, cudaMemcpyDeviceToDevice, stream, false));
+}
+
+// The driver describes them alike.
+static_assert(sizeof(cudaMemcpy3DBatchOp) == sizeof(CUDA_MEMCPY3D_BATCH_OP) &&
+              offsetof(cudaMemcpy3DBatchOp, extent) == offsetof(CUDA_MEMCPY3D_BATCH_OP, extent) &&
+              sizeof(cudaMemcpy3DOperand) == sizeof(CUmemcpy3DOperand) &&
+              static_cast<int>(cudaMemcpyOperandTypeArray) == CU_MEMCPY_OPERAND_TYPE_ARRAY);
+
+cudaError_t cudaMemcpy3DBatchAsync(size_t count, cudaMemcpy3DBatchOp* operations,
+                                   unsigned long long flags, cudaStream_t stream) noexcept {
+  if (const cudaError_t code = ensure_context(); code != cudaSuccess) return latch(code);
+  return latch(cuMemcpy3DBatchAsync_v2(count, reinterpret_cast<CUDA_MEMCPY3D_BATCH_OP*>(operations),
+                                       flags, stream));
 }
 
 // ---- Memsets ------------------------------------------------------------------------------------

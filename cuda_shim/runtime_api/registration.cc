@@ -108,8 +108,11 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t handle, dim3 grid, dim3 block, void*
                                size_t shared_size_bytes, cudaStream_t stream) noexcept {
   Kernel* const kernel = kernels().find(handle);
   if (kernel == nullptr) {
+    // __cudaGetKernel() gave none, and has said why.
     const cudaError_t context = ensure_context();
-    return latch(context != cudaSuccess ? context : cudaErrorInvalidDeviceFunction);
+    if (context != cudaSuccess) return latch(context);
+    const cudaError_t why = handle == nullptr ? last_error(false) : cudaSuccess;
+    return why != cudaSuccess ? why : latch(cudaErrorInvalidDeviceFunction);
   }
   return latch(
       launch_kernel(kernel, shape_of(grid, block, shared_size_bytes, false), arguments, stream));

@@ -49,6 +49,7 @@ def test(everything: bool, only: str | None) -> int:
     folder = build.build_and_install()
     ensure_group("test")
     ensure_group("libraries")
+    ensure_group("demo")
     machine.ensure_test_packages()
     cuda.ensure_toolkit()
     _ctest("dev", folder, everything, only, total)

@@ -23,6 +23,9 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser(
         "demo", help="build, then train two models over an emulated 50 ms link", add_help=False
     )
+    commands.add_parser(
+        "demo-cuda", help="build, then run sample CUDA programs on an emulated GPU", add_help=False
+    )
     bench = commands.add_parser("bench", help="build, then run the benchmarks")
     bench.add_argument("-k", metavar="NAME", help="only benchmarks whose names match NAME")
     bench.add_argument("--report", action="store_true", help="write a table as well")
@@ -50,6 +53,17 @@ def _demo(arguments: list[str]) -> int:
     return run([PYTHON, ROOT / "python" / "demo", *arguments], check=False)
 
 
+def _demo_cuda(arguments: list[str]) -> int:
+    from devtool import cuda
+    from devtool.build import build_and_install
+    from devtool.venv import PYTHON, ensure_group
+
+    build_and_install()
+    ensure_group("demo")
+    folder = ROOT / "python" / "demo_cuda"
+    return run([PYTHON, folder, "--nvcc", cuda.find_nvcc(), *arguments], check=False)
+
+
 def _clean(everything: bool) -> int:
     for name in ("build", ".dev", "dist", "demo-report", *([".venv"] if everything else [])):
         if (ROOT / name).exists():
@@ -74,6 +88,8 @@ def _dispatch(options: argparse.Namespace, rest: list[str]) -> int:
             return checks.test(options.all, options.k)
         case "demo":
             return _demo(rest)
+        case "demo-cuda":
+            return _demo_cuda(rest)
         case "bench":
             return bench.bench(options.report, options.k)
         case "wheel":
@@ -91,7 +107,7 @@ def main() -> int:
     """Run the command line; an exit status."""
     parser = _parser()
     options, rest = parser.parse_known_args()
-    if rest and options.command != "demo":
+    if rest and options.command not in ("demo", "demo-cuda"):
         parser.error(f"unknown argument {rest[0]}")
     try:
         return _dispatch(options, rest)

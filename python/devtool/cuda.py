@@ -7,6 +7,7 @@ its users look for. They are not in .venv: 280 MB that no Python program imports
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from devtool.console import STATE, DevError, run_logged, say
 from devtool.venv import PYTHON, group_requirements
@@ -44,6 +45,16 @@ def ensure_toolkit() -> bool:
     return True
 
 
+def find_nvcc() -> Path:
+    """The one in .dev/cuda, else one on the PATH of CUDA 13; DevError if there is none."""
+    if ensure_toolkit():
+        return NVCC
+    found = shutil.which("nvcc")
+    if found is None or "release 13." not in _version(Path(found)):
+        raise DevError("no nvcc 13 here, and the one from PyPI cannot be installed or run")
+    return Path(found)
+
+
 def _complete() -> None:
     """What a toolkit has and the packages have not: lib64, and a name for the linker's -lcudart."""
     (TOOLKIT / "lib64").symlink_to("lib")
@@ -51,8 +62,15 @@ def _complete() -> None:
 
 
 def _works() -> bool:
+    return _version(NVCC) != ""
+
+
+def _version(nvcc: Path) -> str:
+    """What it says; nothing if it does not run."""
     try:
-        probe = subprocess.run([NVCC, "--version"], capture_output=True, check=False, timeout=60)
+        probe = subprocess.run(
+            [nvcc, "--version"], capture_output=True, text=True, check=False, timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return probe.returncode == 0
+        return ""
+    return probe.stdout if probe.returncode == 0 else ""

@@ -110,7 +110,7 @@ def _ruff(fix: bool) -> bool:
 def _mypy() -> bool:
     say("mypy")
     packages = [
-        *("python/devtool", "python/rgpu_launch", "python/demo", "python/rgpu"),
+        *("python/devtool", "python/rgpu_launch", "python/demo", "python/demo_cuda", "python/rgpu"),
         "cuda_shim/codegen",
     ]
     return all(

@@ -54,6 +54,58 @@ TEST(AddressSpace, SerialsTellAnAllocationFromTheOneThatWasThere) {
   EXPECT_NE(space.find(address).serial, serial);
 }
 
+TEST(AddressSpace, ReservedAddressesAreNobodysUntilTheyAreReleased) {
+  AddressSpace space(kBase, kSize, kSize);
+  const uint64_t wanted = kBase + 64 * kMiB;
+  EXPECT_EQ(space.reserve(8 * kMiB, 0, wanted), wanted);
+  EXPECT_NE(space.reserve(8 * kMiB, 0, wanted), wanted) << "is taken, so another place";
+  EXPECT_EQ(space.reserve(2 * kMiB, 64 * kMiB, 0) % (64 * kMiB), 0u);
+  EXPECT_EQ(space.reserve(kSize, 0, 0), 0u);
+  EXPECT_EQ(space.find(wanted).size_bytes, 0u) << "no memory there";
+  EXPECT_FALSE(space.release(wanted, 4 * kMiB));
+  EXPECT_TRUE(space.release(wanted, 8 * kMiB));
+  EXPECT_FALSE(space.release(wanted, 8 * kMiB));
+  EXPECT_EQ(space.reserve(8 * kMiB, 0, wanted), wanted);
+}
+
+TEST(AddressSpace, MappedMemoryIsAnAllocationOfItsOwnKind) {
+  AddressSpace space(kBase, kSize, 16 * kMiB);
+  const uint64_t range = space.reserve(16 * kMiB, 0, 0);
+  ASSERT_NE(range, 0u);
+  EXPECT_FALSE(space.map(range + 12 * kMiB, 8 * kMiB)) << "beyond the reservation";
+  EXPECT_FALSE(space.map(kBase + kSize, 2 * kMiB));
+  ASSERT_TRUE(space.map(range, 2 * kMiB));
+  ASSERT_TRUE(space.map(range + 2 * kMiB, 4 * kMiB));
+  EXPECT_FALSE(space.map(range + 4 * kMiB, 2 * kMiB)) << "in use";
+  // One behind the other, they are as good as one.
+  EXPECT_TRUE(space.holds(range + kMiB, 5 * kMiB));
+  EXPECT_FALSE(space.holds(range + kMiB, 5 * kMiB + 1));
+  EXPECT_FALSE(space.free(range));
+  EXPECT_FALSE(space.release(range, 16 * kMiB)) << "something is mapped";
+  EXPECT_TRUE(space.unmap(range));
+  EXPECT_FALSE(space.unmap(range));
+  EXPECT_TRUE(space.unmap(range + 2 * kMiB));
+  EXPECT_TRUE(space.release(range, 16 * kMiB));
+}
+
+TEST(AddressSpace, AllocationsSideBySideAreNotOne) {
+  AddressSpace space(kBase, kSize, kSize);
+  const uint64_t first = space.allocate(512);
+  const uint64_t second = space.allocate(512);
+  ASSERT_EQ(second, first + 512);
+  EXPECT_TRUE(space.holds(first, 512));
+  EXPECT_FALSE(space.holds(first, 513));
+}
+
+TEST(AddressSpace, MemoryWithoutAnAddressCounts) {
+  AddressSpace space(kBase, kSize, 10 * kMiB);
+  EXPECT_TRUE(space.take(6 * kMiB));
+  EXPECT_FALSE(space.take(6 * kMiB));
+  EXPECT_EQ(space.allocate(6 * kMiB), 0u);
+  space.give_back(6 * kMiB);
+  EXPECT_NE(space.allocate(6 * kMiB), 0u);
+}
+
 TEST(AddressSpace, RandomUseNeverOverlapsAndEndsWhole) {
   AddressSpace space(kBase, kSize, kSize);
   std::mt19937 random(7);

@@ -122,6 +122,33 @@ pppQppQp    cuMemcpyBatchAsync_v2
 ppppuppu    cuLibraryLoadData cuLibraryLoadFromFile
 puuuuuuupp  cuLaunchCooperativeKernel
 puuuuuuuppp cuLaunchKernel
+p           cuGraphDestroy cuGraphDestroyNode cuGraphExecDestroy
+pu          cuGraphCreate
+pp          cuGraphKernelNodeGetParams_v2 cuGraphKernelNodeSetParams_v2 cuGraphMemcpyNodeGetParams
+pp          cuGraphMemcpyNodeSetParams cuGraphMemsetNodeGetParams cuGraphMemsetNodeSetParams
+pp          cuGraphHostNodeGetParams cuGraphHostNodeSetParams cuGraphChildGraphNodeGetGraph
+pp          cuGraphEventRecordNodeGetEvent cuGraphEventRecordNodeSetEvent
+pp          cuGraphEventWaitNodeGetEvent cuGraphEventWaitNodeSetEvent cuGraphClone
+pp          cuGraphNodeGetType cuGraphExecGetFlags cuGraphUpload cuGraphLaunch
+pp          cuGraphKernelNodeCopyAttributes
+pppQ        cuGraphAddEmptyNode
+pppQp       cuGraphAddKernelNode_v2 cuGraphAddHostNode cuGraphAddChildGraphNode
+pppQp       cuGraphAddEventRecordNode cuGraphAddEventWaitNode
+pppQpp      cuGraphAddMemcpyNode cuGraphAddMemsetNode
+ppp         cuGraphNodeFindInClone cuGraphGetNodes cuGraphGetRootNodes
+ppp         cuGraphInstantiateWithParams cuGraphExecKernelNodeSetParams_v2
+ppp         cuGraphExecHostNodeSetParams cuGraphExecChildGraphNodeSetParams
+ppp         cuGraphExecEventRecordNodeSetEvent cuGraphExecEventWaitNodeSetEvent
+ppp         cuGraphNodeGetEnabled cuGraphExecUpdate_v2
+ppppp       cuGraphGetEdges_v2
+pppp        cuGraphNodeGetDependencies_v2 cuGraphNodeGetDependentNodes_v2
+pppp        cuGraphExecMemcpyNodeSetParams cuGraphExecMemsetNodeSetParams
+ppppQ       cuGraphAddDependencies_v2 cuGraphRemoveDependencies_v2
+ppQ         cuGraphInstantiateWithFlags
+ppu         cuGraphNodeSetEnabled cuGraphDebugDotPrint cuGraphReleaseUserObject
+pup         cuGraphKernelNodeGetAttribute cuGraphKernelNodeSetAttribute
+ppuu        cuGraphRetainUserObject
+ppuii       cuDeviceGetP2PAtomicCapabilities
 """
 SIGNATURES = {
     name: signature.strip("-")

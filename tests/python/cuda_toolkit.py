@@ -10,6 +10,7 @@ nvcc or an option is another.
 import functools
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -126,7 +127,9 @@ def _content(source: Path, nvcc: Path, arch: int, options: Sequence[str]) -> str
     """A hash of everything that ends in the program."""
     digest = hashlib.sha256(repr((arch, list(options), _version(nvcc), _LINK)).encode())
     headers = (path for end in ("*.h", "*.cuh") for path in source.parent.glob(end))
-    for path in [source, *sorted(headers)]:
+    included = re.findall(r'^#include "(\w+\.cu)"', source.read_text(), re.MULTILINE)
+    others = (source.parent / name for name in included)
+    for path in [source, *others, *sorted(headers)]:
         digest.update(f"{path.name}\0".encode() + path.read_bytes())
     return digest.hexdigest()[:20]
 

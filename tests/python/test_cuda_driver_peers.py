@@ -13,6 +13,7 @@ from cuda_driver import (
     load,
     pointer,
     refused,
+    u32,
     u64,
     upload,
 )
@@ -48,6 +49,11 @@ def test_peer_attributes_agree():
     assert cu.cuDeviceGetP2PAttribute(i32, rank, 0, 1) >= 0
     assert cu.cuDeviceGetP2PAttribute(i32, atomics, 0, 1) in (0, 1)
     assert cu.cuDeviceGetP2PAttribute(i32, arrays, 0, 1) in (0, 1)
+    add, compare_and_swap = 0, 9
+    found = (u32 * 2)()
+    cu.cuDeviceGetP2PAtomicCapabilities(found, ints(add, compare_and_swap), 2, 0, 1)
+    assert bool(found[0]) == bool(found[1]) == bool(cu.cuDeviceGetP2PAttribute(i32, atomics, 0, 1))
+    refused(Code.INVALID_DEVICE, cu.cuDeviceGetP2PAtomicCapabilities, found, ints(add), 1, 0, 0)
     refused(Code.INVALID_VALUE, cu.cuDeviceGetP2PAttribute, i32, 99, 0, 1)
     refused(Code.INVALID_DEVICE, cu.cuDeviceGetP2PAttribute, i32, access, 0, 0)
     refused(Code.INVALID_DEVICE, cu.cuDeviceGetP2PAttribute, i32, access, 0, 5)

@@ -67,6 +67,8 @@ def servers() -> Iterator[dict[int, str]]:
         yield {1: one.address, 2: two.address}
 
 
+# The first one compiles all of them, which takes minutes on two cores.
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize(
     ("source", "cudart"), [pytest.param(s, c, id=f"{s.stem}-{c}") for s, c in _runs()]
 )

@@ -44,7 +44,10 @@ HelloReply full_hello_reply() {
           .batches_applied = 76,
           .device_type = "cuda",
           .devices = {{"NVIDIA H200", uint64_t{141} << 30}, {"", 0}},
-          .cuda = CudaInfo{13000, true, uint64_t{3} << 44, uint64_t{1} << 40,
+          .cuda = CudaInfo{13000,
+                           true,
+                           uint64_t{3} << 44,
+                           uint64_t{1} << 40,
                            {{"rgpu", some_bytes(16), uint64_t{8} << 30, {0, 1024, -1}}}}};
 }
 

@@ -50,6 +50,7 @@ std::vector<int32_t> device_attributes(uint32_t device, uint32_t compute_capabil
       {95, 1},                                  // COOPERATIVE_LAUNCH
       {97, kSharedOptInSizeBytes},              // MAX_SHARED_MEMORY_PER_BLOCK_OPTIN
       {99, 1},                                  // HOST_REGISTER_SUPPORTED
+      {102, 1},                                 // VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
       {106, kBlocksPerMultiprocessorMax},       // MAX_BLOCKS_PER_MULTIPROCESSOR
       {111, 1024},                              // RESERVED_SHARED_MEMORY_PER_BLOCK
       {115, 1},                                 // MEMORY_POOLS_SUPPORTED

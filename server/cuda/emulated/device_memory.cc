@@ -89,9 +89,8 @@ uint64_t DeviceMemory::free_size_bytes() const {
 }
 
 bool DeviceMemory::holds(uint64_t address, uint64_t size_bytes) const {
-  const std::shared_lock lock(mutex_);
   while (size_bytes != 0) {
-    const Interval block = find_locked(address);
+    const Interval block = find(address);
     if (block.begin == block.end) return false;
     const uint64_t rest = block.end - address;
     if (size_bytes <= rest) return true;
@@ -118,10 +117,6 @@ ptx::Memory::Interval DeviceMemory::find(uint64_t address) const {
 
 ptx::Memory::Interval DeviceMemory::find_own(uint64_t address) const {
   const std::shared_lock lock(mutex_);
-  return find_locked(address);
-}
-
-ptx::Memory::Interval DeviceMemory::find_locked(uint64_t address) const {
   auto block = blocks_.upper_bound(address);
   if (block == blocks_.begin()) return {};
   --block;

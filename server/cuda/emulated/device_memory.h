@@ -35,7 +35,7 @@ class DeviceMemory final : public ptx::Memory {
   // Once for each, before anything is allocated: what kernels may reach as well as this.
   void add_peer(DeviceMemory& peer);
   // Whether all of it lies in one live allocation, or in such that a program may have mapped one
-  // behind the other.
+  // behind the other; a peer's included.
   [[nodiscard]] bool holds(uint64_t address, uint64_t size_bytes) const;
 
   // ptx::Memory
@@ -46,9 +46,7 @@ class DeviceMemory final : public ptx::Memory {
 
  private:
   [[nodiscard]] Interval find_own(uint64_t address) const;
-  // Under mutex_, as those that follow.
-  [[nodiscard]] Interval find_locked(uint64_t address) const;
-  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);
+  [[nodiscard]] Status add(uint64_t address, uint64_t size_bytes);  // Under mutex_, as the next.
   void remove(std::map<uint64_t, uint64_t>::iterator block);
 
   const uint64_t base_;

@@ -1,5 +1,7 @@
 // A failed assertion names itself, ends the kernel with 710, and spoils the process's context for
-// good. Says: positive > 0
+// good.
+
+// Says: positive > 0
 #include <cassert>
 
 #include "check.h"

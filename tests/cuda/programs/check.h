@@ -8,15 +8,14 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define OK(call)                                                                 \
-  do {                                                                           \
-    const cudaError_t error_ = (call);                                           \
-    if (error_ != cudaSuccess)                                                   \
-      fail(__FILE__, __LINE__, cudaGetErrorName(error_), #call);                 \
+#define OK(call)                                                                          \
+  do {                                                                                    \
+    const cudaError_t error_ = (call);                                                    \
+    if (error_ != cudaSuccess) fail(__FILE__, __LINE__, cudaGetErrorName(error_), #call); \
   } while (0)
-#define CHECK(what)                                           \
-  do {                                                        \
-    if (!(what)) fail(__FILE__, __LINE__, "not so", #what);   \
+#define CHECK(what)                                         \
+  do {                                                      \
+    if (!(what)) fail(__FILE__, __LINE__, "not so", #what); \
   } while (0)
 // The call returns `code`, which becomes the last error, and asking for it clears it.
 #define GIVES(code, call)                                                                \

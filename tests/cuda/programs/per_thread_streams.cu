@@ -1,5 +1,7 @@
 // Compiled for per-thread default streams: each thread's stream 0 is its own, and a thread that
-// waits for its own does not wait for another's. Options: --default-stream per-thread
+// waits for its own does not wait for another's.
+
+// Options: --default-stream per-thread
 #include <atomic>
 #include <thread>
 #include <vector>

@@ -1,4 +1,5 @@
 // What kernels print is there when the host has synchronized, with every conversion as C has it.
+
 // Says: thread 3: -7 42 ff 2.50 word 9000000000 x%
 #include "check.h"
 
