@@ -1,6 +1,7 @@
 // Device memory on the heap, and kernels run from PTX text: what the interpreter's tests stand on.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -64,7 +65,7 @@ class DeviceArray {
  public:
   DeviceArray(HeapMemory& memory, std::vector<T> values) : memory_(memory), size_(values.size()) {
     address_ = *memory.allocate(std::max<size_t>(size_, 1) * sizeof(T), 16);
-    std::memcpy(reinterpret_cast<void*>(address_), values.data(), size_ * sizeof(T));
+    std::copy(values.begin(), values.end(), data());
   }
   DeviceArray(HeapMemory& memory, size_t size) : DeviceArray(memory, std::vector<T>(size)) {}
   DeviceArray(const DeviceArray&) = delete;
