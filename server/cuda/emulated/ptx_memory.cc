@@ -35,6 +35,42 @@ template <typename T>
   }
 }
 
+// A vector is touched as a whole, up to 16 bytes at once: programs publish a value and its flag as
+// the two elements of one.
+typedef uint64_t Pair __attribute__((vector_size(16)));
+template <uint32_t Size>
+using Whole = std::conditional_t<
+    Size % 16 == 0, Pair,
+    std::conditional_t<
+        Size == 8, uint64_t,
+        std::conditional_t<Size == 4, uint32_t, std::conditional_t<Size == 2, uint16_t, uint8_t>>>>;
+
+template <uint32_t Size>
+[[gnu::always_inline]] inline void fetch_whole(std::byte* to, const std::byte* from) {
+  using W = Whole<Size>;
+  if (reinterpret_cast<uintptr_t>(from) % sizeof(W) != 0) {  // A block's or a thread's own memory.
+    std::memcpy(to, from, Size);
+    return;
+  }
+  for (uint32_t at = 0; at < Size; at += sizeof(W)) {
+    const W value = *reinterpret_cast<const volatile W*>(from + at);
+    std::memcpy(to + at, &value, sizeof value);
+  }
+}
+template <uint32_t Size>
+[[gnu::always_inline]] inline void put_whole(std::byte* to, const std::byte* from) {
+  using W = Whole<Size>;
+  if (reinterpret_cast<uintptr_t>(to) % sizeof(W) != 0) {
+    std::memcpy(to, from, Size);
+    return;
+  }
+  for (uint32_t at = 0; at < Size; at += sizeof(W)) {
+    W value;
+    std::memcpy(&value, from + at, sizeof value);
+    *reinterpret_cast<volatile W*>(to + at) = value;
+  }
+}
+
 // Calls f(lane, pointer) for each lane, up to the first that may not access its `size` bytes.
 // S is kShared, kLocal or, for all that has an address of this process, kGeneric.
 template <Space S, typename F>
@@ -124,7 +160,9 @@ void load_vector(const Instruction& in, Context& context) {
   const Operand* operands = context.extra(in);
   for (uint32_t k = 0; k < N; ++k) rows[k] = context.row<R>(operands[k]);
   access<S>(in, context, N * sizeof(M), [&](uint32_t i, const std::byte* from) {
-    for (uint32_t k = 0; k < N; ++k) rows[k][i] = static_cast<R>(fetch<M>(from + k * sizeof(M)));
+    M elements[N];
+    fetch_whole<N * sizeof(M)>(reinterpret_cast<std::byte*>(elements), from);
+    for (uint32_t k = 0; k < N; ++k) rows[k][i] = static_cast<R>(elements[k]);
   });
   if (in.option != 0) after_load(in, context);
 }
@@ -150,7 +188,9 @@ void store_vector(const Instruction& in, Context& context) {
   for (uint32_t k = 0; k < N; ++k) rows[k] = context.row<R>(operands[k]);
   if ((in.option & kOrdered) != 0) thread_fence(__ATOMIC_RELEASE);
   access<S>(in, context, N * sizeof(M), [&](uint32_t i, std::byte* to) {
-    for (uint32_t k = 0; k < N; ++k) put<M>(to + k * sizeof(M), static_cast<M>(rows[k][i]));
+    M elements[N];
+    for (uint32_t k = 0; k < N; ++k) elements[k] = static_cast<M>(rows[k][i]);
+    put_whole<N * sizeof(M)>(to, reinterpret_cast<const std::byte*>(elements));
   });
   context.stored = true;
 }
