@@ -6,7 +6,6 @@ import sys
 
 from cuda_driver import (
     Code,
-    child_environment,
     cu,
     download,
     function,
@@ -80,8 +79,7 @@ input()
 print(download(address, i32, 2), flush=True)
 """
     other = subprocess.Popen(
-        [sys.executable, "-S", "-c", code],
-        env=child_environment(),
+        [sys.executable, "-S", "-c", code],  # With this child's own environment.
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
