@@ -59,8 +59,13 @@ TEST(HandleTable, FullIsNullptrUntilSomethingIsDestroyed) {
   things.destroy(first);
   EXPECT_EQ(things.create(5), first);
   std::set<int> numbers;
-  things.for_each([&](Thing& thing) { numbers.insert(thing.number); });
+  std::vector<Thing*> alive;
+  things.for_each([&](Thing& thing) {
+    numbers.insert(thing.number);
+    alive.push_back(&thing);
+  });
   EXPECT_EQ(numbers, (std::set<int>{2, 3, 5}));
+  for (Thing* const thing : alive) things.destroy(thing);
 }
 
 }  // namespace
