@@ -12,6 +12,7 @@
 #include <cstring>
 #include <iterator>
 #include <optional>
+#include <utility>
 
 #include "cuda_shim/client/api_calls.h"
 
@@ -122,24 +123,6 @@ bool is_set(const char* variable) {
   return text != nullptr && *text != '\0' && std::strcmp(text, "0") != 0;
 }
 
-bool is_sticky(CUresult code) {
-  switch (code) {
-    case CUDA_ERROR_ILLEGAL_ADDRESS:
-    case CUDA_ERROR_LAUNCH_TIMEOUT:
-    case CUDA_ERROR_ASSERT:
-    case CUDA_ERROR_HARDWARE_STACK_ERROR:
-    case CUDA_ERROR_ILLEGAL_INSTRUCTION:
-    case CUDA_ERROR_MISALIGNED_ADDRESS:
-    case CUDA_ERROR_INVALID_ADDRESS_SPACE:
-    case CUDA_ERROR_INVALID_PC:
-    case CUDA_ERROR_LAUNCH_FAILED:
-    case CUDA_ERROR_UNKNOWN:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 namespace {
@@ -224,6 +207,13 @@ Client* connected_client() noexcept {
   return the_client.load(std::memory_order_acquire);
 }
 
+int Client::ordinal_of(const Device* device) const noexcept {
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    if (devices_[i].get() == device) return static_cast<int>(i);
+  }
+  return -1;
+}
+
 Device* Client::device_of(uint64_t address) const noexcept {
   if (address - info_.address_base >= info_.address_size_bytes) return foreign_device(address);
   const uint64_t part = wire::cuda::device_part_size_bytes(
@@ -277,31 +267,30 @@ CUresult Client::lost(const Status& status) noexcept {
   return CUDA_ERROR_DEVICE_UNAVAILABLE;
 }
 
-CUresult Client::append(uint32_t stream, wire::Command command, uint64_t handle) {
-  const Record record{static_cast<uint32_t>(command), 0, {&handle, 1}, {}};
+CUresult Client::append_record(uint32_t stream, const Record& record) {
   const Status status = session_->append(stream, record, observer_);
   return status.ok() ? CUDA_SUCCESS : lost(status);
 }
 
+CUresult Client::append(uint32_t stream, wire::Command command, uint64_t handle) {
+  return append_record(stream, {static_cast<uint32_t>(command), 0, {&handle, 1}, {}});
+}
+
 CUresult Client::append_allocate(uint32_t stream, uint64_t address, uint64_t size_bytes) {
-  const Record record{static_cast<uint32_t>(wire::Command::kAllocate),
-                      0,
-                      {&address, 1},
-                      std::as_bytes(std::span(&size_bytes, 1))};
-  const Status status = session_->append(stream, record, observer_);
-  return status.ok() ? CUDA_SUCCESS : lost(status);
+  return append_record(stream, {static_cast<uint32_t>(wire::Command::kAllocate),
+                                0,
+                                {&address, 1},
+                                std::as_bytes(std::span(&size_bytes, 1))});
 }
 
 CUresult Client::append_fetch(uint32_t stream, uint64_t address, uint64_t request,
                               uint64_t size_bytes) {
   note_bytes_in(size_bytes);
   const std::array<uint64_t, 3> immediates{request, 0, size_bytes};
-  const Record record{static_cast<uint32_t>(wire::Command::kFetch),
-                      0,
-                      {&address, 1},
-                      std::as_bytes(std::span(immediates))};
-  const Status status = session_->append(stream, record, observer_);
-  return status.ok() ? CUDA_SUCCESS : lost(status);
+  return append_record(stream, {static_cast<uint32_t>(wire::Command::kFetch),
+                                0,
+                                {&address, 1},
+                                std::as_bytes(std::span(immediates))});
 }
 
 CUresult Client::append_call(uint32_t stream, Call call, std::span<const std::byte> fields,
@@ -344,18 +333,21 @@ CUresult Client::open_request(uint64_t& request, Destination destination) {
   return CUDA_SUCCESS;
 }
 
-CUresult Client::ask(uint32_t stream, wire::Command command, uint64_t handle,
-                     std::vector<int64_t>* results) {
-  uint64_t request = 0;
+CUresult Client::request(uint32_t stream, wire::Command command, uint64_t handle,
+                         uint64_t& request) {
   if (const CUresult code = open_request(request); code != CUDA_SUCCESS) return code;
   const std::span<const Handle> handles(&handle, handle == 0 ? 0 : 1);
-  const Record record{static_cast<uint32_t>(command), 0, handles,
-                      std::as_bytes(std::span(&request, 1))};
-  if (const Status status = session_->append(stream, record, observer_); !status.ok()) {
-    abandon(request);
-    return lost(status);
-  }
-  return wait(request, results);
+  const CUresult code = append_record(
+      stream, {static_cast<uint32_t>(command), 0, handles, std::as_bytes(std::span(&request, 1))});
+  if (code != CUDA_SUCCESS) abandon(std::exchange(request, 0));
+  return code;
+}
+
+CUresult Client::ask(uint32_t stream, wire::Command command, uint64_t handle,
+                     std::vector<int64_t>* results) {
+  uint64_t number = 0;
+  const CUresult code = request(stream, command, handle, number);
+  return code == CUDA_SUCCESS ? wait(number, results) : code;
 }
 
 CUresult Client::wait(uint64_t request, std::vector<int64_t>* results) {
@@ -395,7 +387,7 @@ CUresult Client::read(const Result<wire::Reply>& reply, std::vector<int64_t>* re
       results->push_back(value.integer);
     }
   }
-  if (is_sticky(code)) sticky_.store(code, std::memory_order_relaxed);
+  if (wire::cuda::is_sticky(code)) sticky_.store(code, std::memory_order_relaxed);
   return code;
 }
 

@@ -62,6 +62,8 @@ class Client {
   [[nodiscard]] bool add_foreign(Device& device, uint64_t address, uint64_t size_bytes);
   // Of an address; nullptr: of no visible device.
   [[nodiscard]] Device* device_of(uint64_t address) const noexcept;
+  // Its number as the program counts; -1: none of these.
+  [[nodiscard]] int ordinal_of(const Device* device) const noexcept;
   [[nodiscard]] bool launch_blocking() const noexcept { return launch_blocking_; }
 
   // ---- Records. CUDA_SUCCESS, or what the session was lost of.
@@ -80,9 +82,7 @@ class Client {
   // `bytes`: a CallHeader and what follows it.
   [[nodiscard]] CUresult append_prepared(uint32_t stream, Call call,
                                          std::span<const std::byte> bytes) {
-    const Status status =
-        session_->append(stream, {wire::cuda::number(call), 0, {}, bytes}, observer_);
-    return status.ok() ? CUDA_SUCCESS : lost(status);
+    return append_record(stream, {wire::cuda::number(call), 0, {}, bytes});
   }
   // Copies the bytes before it returns, unless they have an owner.
   [[nodiscard]] CUresult upload(uint32_t stream, uint64_t target, uint64_t storage_size_bytes,
@@ -103,6 +103,9 @@ class Client {
   template <typename Struct>
   [[nodiscard]] CUresult ask(uint32_t stream, Call call, Struct fields,
                              std::vector<int64_t>& results, std::span<const std::byte> tail = {});
+  // Sends one that is polled or waited for later. `handle` 0: the command has none.
+  [[nodiscard]] CUresult request(uint32_t stream, wire::Command command, uint64_t handle,
+                                 uint64_t& request);
   [[nodiscard]] CUresult ask(uint32_t stream, wire::Command command, uint64_t handle,
                              std::vector<int64_t>* results = nullptr);
 
@@ -113,6 +116,7 @@ class Client {
 
  private:
   friend CUresult connect(std::unique_ptr<Client>& client);
+  [[nodiscard]] CUresult append_record(uint32_t stream, const Record& record);
   [[nodiscard]] CUresult append_call(uint32_t stream, Call call, std::span<const std::byte> fields,
                                      std::span<const std::byte> tail);
   [[nodiscard]] CUresult read(const Result<wire::Reply>& reply, std::vector<int64_t>* results);

@@ -70,21 +70,6 @@ uint32_t take_ring(uint32_t device) {
   return best;
 }
 
-// With the stream's or event's mutex held: sends a request whose answer will be polled for.
-CUresult ask_later(Client& client, uint32_t stream, Command command, uint64_t handle,
-                   uint64_t& request) {
-  if (const CUresult code = client.open_request(request); code != CUDA_SUCCESS) return code;
-  const std::span<const Handle> handles(&handle, handle == 0 ? 0 : 1);
-  WaitObserver observer;
-  const Record record{static_cast<uint32_t>(command), 0, handles,
-                      std::as_bytes(std::span(&request, 1))};
-  if (const Status status = client.session().append(stream, record, observer); !status.ok()) {
-    client.abandon(std::exchange(request, 0));
-    return CUDA_ERROR_DEVICE_UNAVAILABLE;
-  }
-  return CUDA_SUCCESS;
-}
-
 // What a synchronization brings with it: deliveries are in place, pools give memory back.
 CUresult settle(Client& client) {
   const CUresult code = settle_deliveries(client);
@@ -119,7 +104,7 @@ bool is_answered(Client& client, Event& event) {
 CUresult ask_event(Client& client, Event& event) {
   if (event.reached || event.request != 0) return CUDA_SUCCESS;
   const CUresult code =
-      ask_later(client, event.stream, Command::kQueryEvent, event.number, event.request);
+      client.request(event.stream, Command::kQueryEvent, event.number, event.request);
   // The question is no work: where nothing was issued between, the ring is done with both.
   if (client.session().appended(event.stream) == event.position + 1) ++event.position;
   return code;
@@ -227,7 +212,7 @@ CUresult query(Stream& stream) {
   if (code != CUDA_SUCCESS || nothing_left(*client, stream.number)) {
     return first_of(code, settle_deliveries(*client));
   }
-  code = ask_later(*client, stream.number, Command::kSyncStream, 0, stream.marker_request);
+  code = client->request(stream.number, Command::kSyncStream, 0, stream.marker_request);
   if (code != CUDA_SUCCESS) return code;
   stream.marker_position = client->session().appended(stream.number);
   client->session().flush();

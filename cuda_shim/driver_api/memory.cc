@@ -165,15 +165,8 @@ CUresult put(void* data, Value value) {
   return CUDA_SUCCESS;
 }
 
-int ordinal_of(const Client& client, const Device* device) {
-  for (size_t i = 0; i < client.devices().size(); ++i) {
-    if (client.devices()[i].get() == device) return static_cast<int>(i);
-  }
-  return -1;
-}
-
 Context* owner_of(const Client& client, const Pointer& pointer) {
-  Context* owner = &primary_context(ordinal_of(client, pointer.device));
+  Context* owner = &primary_context(client.ordinal_of(pointer.device));
   if (pointer.allocation.owner == 0) return owner;
   contexts().for_each([&](Context& context) {
     if (context.id == pointer.allocation.owner) owner = &context;
@@ -202,7 +195,7 @@ CUresult of_known(const Client& client, const Pointer& pointer, CUpointer_attrib
       return put<unsigned long long>(data, pointer.host ? begin : pointer.allocation.serial);
     case CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL:
       return put<int>(
-          data, pointer.host ? pointer.host->context->ordinal : ordinal_of(client, pointer.device));
+          data, pointer.host ? pointer.host->context->ordinal : client.ordinal_of(pointer.device));
     case CU_POINTER_ATTRIBUTE_RANGE_START_ADDR:
       return put<CUdeviceptr>(data, begin);
     case CU_POINTER_ATTRIBUTE_RANGE_SIZE:

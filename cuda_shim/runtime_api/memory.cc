@@ -16,13 +16,6 @@ constexpr unsigned kHostFlags =
 
 uint64_t address_of(const void* pointer) { return reinterpret_cast<uint64_t>(pointer); }
 
-int ordinal_of(const Client& client, const Device* device) {
-  const auto& devices = client.devices();
-  const auto found = std::find_if(devices.begin(), devices.end(),
-                                  [&](const auto& each) { return each.get() == device; });
-  return static_cast<int>(found - devices.begin());
-}
-
 }  // namespace
 
 cudaError_t cudaMalloc(void** pointer, size_t size_bytes) noexcept {
@@ -89,7 +82,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* attributes,
   const Device* const device = client.device_of(address_of(pointer));
   if (device != nullptr && device->addresses.find(address_of(pointer)).size_bytes != 0) {
     attributes->type = cudaMemoryTypeDevice;
-    attributes->device = ordinal_of(client, device);
+    attributes->device = client.ordinal_of(device);
     attributes->devicePointer = const_cast<void*>(pointer);
   } else if (const std::optional<HostBlock> block = find_host(pointer)) {
     attributes->type = cudaMemoryTypeHost;

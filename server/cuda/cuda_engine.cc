@@ -64,24 +64,6 @@ bool size_bytes_of(const calls::Extent& extent, uint64_t& size_bytes) {
 
 }  // namespace
 
-bool is_sticky(int code) noexcept {
-  switch (code) {
-    case kIllegalAddress:
-    case kLaunchTimeout:
-    case kAssert:
-    case kHardwareStackError:
-    case kIllegalInstruction:
-    case kMisalignedAddress:
-    case kInvalidAddressSpace:
-    case kInvalidPc:
-    case kLaunchFailed:
-    case kUnknown:
-      return true;
-    default:
-      return false;
-  }
-}
-
 // ---- Latch --------------------------------------------------------------------------------------
 
 void Latch::fail(const Outcome& outcome) {

@@ -61,8 +61,7 @@ struct Outcome {
   std::string message = {};  // What CUDA's own text does not say.
   [[nodiscard]] bool ok() const noexcept { return code == kSuccess; }
 };
-// Whether a context that had this is of no use any more.
-[[nodiscard]] bool is_sticky(int code) noexcept;
+using wire::cuda::is_sticky;
 
 struct Bytes {
   std::span<const std::byte> bytes;

@@ -38,6 +38,25 @@ inline constexpr uint64_t kNumberMax = uint64_t{1} << 32;
   return device_part_size_bytes / 8 * 7;
 }
 
+// Whether a context that had this CUresult is of no use any more, as CUDA has it.
+[[nodiscard]] constexpr bool is_sticky(int code) noexcept {
+  switch (code) {
+    case 700:  // Illegal address,
+    case 702:  // launch timeout,
+    case 710:  // assert,
+    case 714:  // hardware stack error,
+    case 715:  // illegal instruction,
+    case 716:  // misaligned address,
+    case 717:  // invalid address space,
+    case 718:  // invalid program counter,
+    case 719:  // launch failed,
+    case 999:  // unknown.
+      return true;
+    default:
+      return false;
+  }
+}
+
 enum class Call : uint32_t {
   kLaunch = 0,              // Launch; tail: the parameters, as the kernel's layout has them
   kLoadModule = 1,          // LoadModule
